@@ -1,0 +1,53 @@
+"""How others watch the cache: one object with methods that do nothing.
+
+Metrics, explanation, tiers and the simulator override what they need. The cache itself counts nothing.
+"""
+
+from collections.abc import Sequence
+
+from anaphora.cache.chain import BlockChain
+from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.page import Page
+
+
+class CacheListener:
+    """Told of every change of the index, in the order in which they happen."""
+
+    def blocks_published(self, chain: BlockChain, block_indices: Sequence[int]) -> None:
+        """These blocks of a chain entered the index, in ascending order."""
+
+    def page_evicted(self, page: Page, digests: Sequence[BlockDigest]) -> None:
+        """A page was taken for new content; these digests left the index."""
+
+    def token_mismatch(self, digest: BlockDigest) -> None:
+        """A digest was found whose content differs: a collision, treated as a miss."""
+
+    def cleared(self) -> None:
+        """The whole index was emptied."""
+
+
+class CacheListeners(CacheListener):
+    """Passes every event on to several listeners, in order."""
+
+    def __init__(self, listeners: Sequence[CacheListener] = ()) -> None:
+        self._listeners = tuple(listeners)
+
+    def blocks_published(self, chain: BlockChain, block_indices: Sequence[int]) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.blocks_published(chain, block_indices)
+
+    def page_evicted(self, page: Page, digests: Sequence[BlockDigest]) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.page_evicted(page, digests)
+
+    def token_mismatch(self, digest: BlockDigest) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.token_mismatch(digest)
+
+    def cleared(self) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.cleared()

@@ -1,0 +1,272 @@
+"""The page tables of all requests: what a prompt can reuse, which pages it gets, what its commits publish.
+
+Decides nothing about who runs when. Rules: docs/cache-semantics.md 2.3 to 2.7.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anaphora.cache.chain import BlockChain
+from anaphora.cache.events import CacheListener
+from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.page import Block, Page, PageCopy
+from anaphora.cache.page_table import PageTable
+from anaphora.cache.pool import PagePool
+from anaphora.config import KVLayout
+from anaphora.ids import PageId, RequestId, TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a sequence can reuse now: whole pages, then a run of blocks inside one more page, to be copied.
+
+    `num_exact_tokens` of them come from prefill alone. `index_version` is that of the index which gave this
+    answer. `mismatches` are digests that were found with other content.
+    """
+
+    pages: Sequence[Page] = ()
+    run: Block | None = None
+    num_page_tokens: int = 0
+    num_run_tokens: int = 0
+    num_exact_tokens: int = 0
+    index_version: int = -1
+    mismatches: tuple[BlockDigest, ...] = ()
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many leading tokens need not be computed."""
+        return self.num_page_tokens + self.num_run_tokens
+
+
+NO_HIT = Lookup()
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a request got: how many leading tokens are there already, and the copy that brings the last of them."""
+
+    cached_tokens: int
+    copy: PageCopy | None = None
+
+
+class KVManager:
+    """Owns the page table of every request and is the only one who talks to the pool."""
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        listener: CacheListener | None = None,
+        *,
+        enable_prefix_caching: bool = True,
+        exact_reuse: bool = False,
+    ) -> None:
+        self.layout = layout
+        self.is_caching = enable_prefix_caching
+        self._listener = listener or CacheListener()
+        self._exact_reuse = exact_reuse
+        self.pool = PagePool(layout, self._listener, exact_reuse=exact_reuse)
+        self._tables: dict[RequestId, PageTable] = {}
+
+    # Questions: they change nothing.
+
+    def table(self, request_id: RequestId) -> PageTable:
+        """Return the page table of an open request."""
+        return self._tables[request_id]
+
+    def lookup(self, chain: BlockChain, num_tokens: int, num_prefill_tokens: int) -> Lookup:
+        """Return what can be reused of a sequence whose first `num_prefill_tokens` are computed by prefill.
+
+        At least one token is left to compute, and never a prefill shorter than `min_prefill_tokens`.
+        """
+        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.digests))
+        pages, num_exact, mismatches = self._find_pages(chain, limit)
+        run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
+        num_page_tokens = len(pages) * self.layout.page_size
+        num_run_tokens = (run.slot + 1) * self.layout.block_size if run else 0
+        if run and num_exact == num_page_tokens and not run.is_decode_written:
+            num_exact += num_run_tokens
+        version = self.pool.index.version
+        return Lookup(pages, run, num_page_tokens, num_run_tokens, num_exact, version, tuple(mismatches))
+
+    def _max_hit_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
+        block_size = self.layout.block_size
+        blocks = min(num_tokens - 1, num_prefill_tokens) // block_size
+        rest = num_prefill_tokens - blocks * block_size
+        is_rest_too_short = 0 < rest < self.layout.min_prefill_tokens
+        return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
+
+    def _find_pages(self, chain: BlockChain, limit: int) -> tuple[list[Page], int, list[BlockDigest]]:
+        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions."""
+        step = self.layout.blocks_per_page
+        get, digests, namespace = self.pool.index.get, chain.digests, chain.namespace
+        pages: list[Page] = []
+        mismatches: list[BlockDigest] = []
+        num_exact_pages: int | None = None
+        for end in range(step, limit + 1, step):
+            block = get(digests[end - 1])
+            if block is None:
+                break
+            content = chain.contents[end - 1] if step == 1 else chain.content(end - step, end)
+            if block.content != content or block.namespace != namespace:
+                mismatches = [block.digest]
+                break
+            if block.is_decode_written:
+                if self._exact_reuse:
+                    break
+                num_exact_pages = len(pages) if num_exact_pages is None else num_exact_pages
+            pages.append(block.page)
+        num_exact = len(pages) if num_exact_pages is None else num_exact_pages
+        return pages, num_exact * self.layout.page_size, mismatches
+
+    def _find_run(
+        self, chain: BlockChain, start: int, limit: int, mismatches: list[BlockDigest]
+    ) -> Block | None:
+        """Return the deepest reusable block inside the page that begins at block `start`, or None."""
+        if not self.layout.can_copy_part:
+            return None
+        # A whole page that was within the limit has been tried already.
+        deepest = min(limit, start + self.layout.blocks_per_page - 1)
+        for end in range(deepest, start, -1):
+            block = self.pool.index.get(chain.digests[end - 1])
+            if block is None or (self._exact_reuse and block.is_decode_written):
+                continue
+            if block.content == chain.content(start, end) and block.namespace == chain.namespace:
+                return block
+            mismatches.append(block.digest)
+        return None
+
+    def num_pages_for(self, num_tokens: int) -> int:
+        """Return how many pages hold that many tokens."""
+        return -(-num_tokens // self.layout.page_size)
+
+    def fits(self, lookup: Lookup, num_tokens: int, headroom: int = 0) -> bool:
+        """Whether a sequence of `num_tokens` with these hits could get all its pages now."""
+        return self._need(lookup, num_tokens) + headroom <= self.pool.num_free_pages
+
+    def _need(self, lookup: Lookup, num_tokens: int) -> int:
+        idle_hits = sum(page.ref_count == 0 for page in lookup.pages)
+        return self.num_pages_for(num_tokens) - len(lookup.pages) + idle_hits
+
+    # Verbs, in the order of a request's life.
+
+    def open(self, request_id: RequestId, chain: BlockChain) -> None:
+        """Begin the page table of a request; it holds no page yet."""
+        assert request_id not in self._tables, f"{request_id} is open already"
+        self._tables[request_id] = PageTable(chain)
+
+    def admit(
+        self, request_id: RequestId, lookup: Lookup, num_tokens: int, headroom: int = 0
+    ) -> Admission | None:
+        """Give a request that holds nothing its hits and enough pages for `num_tokens`.
+
+        Returns None, with nothing changed, when the pages do not suffice. The run of a lookup is given up when
+        holding its source is what makes the request not fit.
+        """
+        if not self.fits(lookup, num_tokens, headroom):
+            return None
+        source = lookup.run.page if lookup.run and self._can_hold(lookup, num_tokens, headroom) else None
+        for digest in lookup.mismatches:
+            self._listener.token_mismatch(digest)
+        table = self._tables[request_id]
+        assert not table.pages, f"{request_id} is admitted twice"
+        self.pool.touch(lookup.pages)
+        if source:
+            self.pool.touch([source])
+        table.add_pages(lookup.pages)
+        table.add_pages(self.pool.take(self.num_pages_for(num_tokens) - len(lookup.pages)))
+        table.num_computed_tokens = lookup.num_page_tokens
+        table.num_exact_tokens = min(lookup.num_exact_tokens, lookup.num_page_tokens)
+        return Admission(table.num_computed_tokens) if source is None else self._plan_copy(table, lookup)
+
+    def _can_hold(self, lookup: Lookup, num_tokens: int, headroom: int) -> bool:
+        assert lookup.run is not None, "no run, no source"
+        return self.fits(lookup, num_tokens, headroom + (lookup.run.page.ref_count == 0))
+
+    def _plan_copy(self, table: PageTable, lookup: Lookup) -> Admission:
+        run = lookup.run
+        assert run is not None, "no run, no copy"
+        table.held.append(run.page)
+        table.num_computed_tokens = lookup.cached_tokens
+        table.num_exact_tokens = lookup.num_exact_tokens
+        target = table.page_ids[len(lookup.pages)]
+        return Admission(table.num_computed_tokens, PageCopy(run.page.page_id, target, lookup.num_run_tokens))
+
+    def grow(self, request_id: RequestId, num_tokens: int) -> bool:
+        """Give a request pages for `num_tokens` in all; False, with nothing changed, when there are too few."""
+        table = self._tables[request_id]
+        num_new = self.num_pages_for(num_tokens) - len(table.pages)
+        if num_new <= 0:
+            return True
+        if num_new > self.pool.num_free_pages:
+            return False
+        table.add_pages(self.pool.take(num_new))
+        return True
+
+    def commit(
+        self, request_id: RequestId, token_ids: Sequence[TokenId], end: int, *, is_decode: bool
+    ) -> list[int]:
+        """Take in that K/V now exist up to token `end`; publish every block completed by that.
+
+        `token_ids` is the whole known sequence. Returns the indices of the blocks that were not indexed before.
+        """
+        table = self._tables[request_id]
+        self.pool.release(table.held)
+        table.held.clear()
+        start = table.num_computed_tokens
+        table.advance(end, is_decode=is_decode)
+        block_size = self.layout.block_size
+        if not self.is_caching or end // block_size == start // block_size:
+            return []
+        table.chain.extend(token_ids[table.chain.num_tokens : end])
+        completed = range(start // block_size, end // block_size)
+        published = [index for index in completed if self._publish(table, index)]
+        if published:
+            self._listener.blocks_published(table.chain, published)
+        return published
+
+    def _publish(self, table: PageTable, index: int) -> bool:
+        """Offer a block to the index, and its page as the fuller home of the page's earlier blocks."""
+        page_index, slot = divmod(index, self.layout.blocks_per_page)
+        is_new = self.pool.publish(self._block(table, page_index, slot))
+        if slot and table.pages[page_index].top_slot == slot:
+            for earlier in range(slot):
+                self.pool.take_over_from_fuller(self._block(table, page_index, earlier), slot)
+        return is_new
+
+    def _block(self, table: PageTable, page_index: int, slot: int) -> Block:
+        first = page_index * self.layout.blocks_per_page
+        end = first + slot + 1
+        return Block(
+            digest=table.chain.digests[end - 1],
+            page=table.pages[page_index],
+            slot=slot,
+            content=table.chain.content(first, end),
+            namespace=table.chain.namespace,
+            is_decode_written=end * self.layout.block_size > table.num_exact_tokens,
+        )
+
+    def release(self, request_id: RequestId) -> None:
+        """Take all pages from a request, deepest first; its blocks stay indexed."""
+        table = self._tables[request_id]
+        self.pool.release([*table.held, *reversed(table.pages)])
+        table.clear()
+
+    def close(self, request_id: RequestId) -> None:
+        """Release a request's pages and forget it."""
+        self.release(request_id)
+        del self._tables[request_id]
+
+    def reset(self) -> bool:
+        """Forget every cached block; False, with nothing changed, while any page is referenced."""
+        return self.pool.clear()
+
+    def check_invariants(self) -> None:
+        """Assert that the pool's references are exactly the tables' entries."""
+        references: Counter[PageId] = Counter()
+        for table in self._tables.values():
+            assert table.page_ids == [page.page_id for page in table.pages], (
+                "a page table and its ids disagree"
+            )
+            references.update(page.page_id for page in [*table.pages, *table.held])
+        self.pool.check_invariants(references)

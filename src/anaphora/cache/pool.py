@@ -1,0 +1,184 @@
+"""All pages of a runner's K/V memory: which are referenced, cached or empty, and what is taken next.
+
+Knows nothing of requests or chains: it is handed pages and blocks. It counts nothing for others; they listen.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from anaphora.cache.events import CacheListener
+from anaphora.cache.free_queue import FreeQueue
+from anaphora.cache.page import Block, Page
+from anaphora.cache.prefix_index import PrefixIndex
+from anaphora.config import KVLayout
+from anaphora.ids import PageId
+
+
+class PageUsage(NamedTuple):
+    """How many pages are referenced, idle with a digest, and idle without; the sum is all usable pages."""
+
+    used: int
+    cached: int
+    empty: int
+
+
+class PagePool:
+    """Hands out pages and takes them back.
+
+    The free order is: pages without digests first, then pages with digests, least recently released first.
+    Every operation costs O(1) per page, whatever the pool's size.
+    """
+
+    def __init__(
+        self, layout: KVLayout, listener: CacheListener | None = None, *, exact_reuse: bool = False
+    ) -> None:
+        self.layout = layout
+        self.index = PrefixIndex()
+        self._listener = listener or CacheListener()
+        self._exact_reuse = exact_reuse
+        self._pages = [Page(PageId(number)) for number in range(1, layout.num_pages)]
+        self._empty = FreeQueue(self._pages)
+        self._cached = FreeQueue()
+
+    @property
+    def num_free_pages(self) -> int:
+        """How many pages can be taken; an idle cached page is a free page."""
+        return len(self._empty) + len(self._cached)
+
+    def usage(self) -> PageUsage:
+        """Return the three counts."""
+        cached, empty = len(self._cached), len(self._empty)
+        return PageUsage(used=len(self._pages) - cached - empty, cached=cached, empty=empty)
+
+    def free_order(self) -> list[PageId]:
+        """Return the ids of the free pages, the next to be taken first."""
+        return [page.page_id for queue in (self._empty, self._cached) for page in queue]
+
+    def take(self, num_pages: int) -> list[Page]:
+        """Take free pages with one reference each, evicting what they held; the caller has checked there are enough."""
+        num_empty = min(num_pages, len(self._empty))
+        pages = self._empty.take(num_empty)
+        if num_pages > num_empty:
+            evicted = self._cached.take(num_pages - num_empty)
+            for page in evicted:
+                self._evict(page)
+            pages += evicted
+        for page in pages:
+            page.ref_count = 1
+        return pages
+
+    def _evict(self, page: Page) -> None:
+        blocks, page.blocks = page.blocks, []
+        for block in blocks:
+            self.index.remove(block)
+        self._listener.page_evicted(page, [block.digest for block in blocks])
+
+    def touch(self, pages: Iterable[Page]) -> None:
+        """Add one reference to each page; an idle one leaves its queue."""
+        for page in pages:
+            if page.ref_count == 0:
+                self._cached.remove(page)
+            page.ref_count += 1
+
+    def release(self, pages: Sequence[Page]) -> None:
+        """Take one reference off each page.
+
+        Of those that become idle, pages without digests go to the front of the free order as one group,
+        pages with digests to its tail, both in the order given: hand over the deepest page of a chain first.
+        """
+        idle = []
+        for page in pages:
+            assert page.ref_count > 0, f"{page} is released once too often"
+            page.ref_count -= 1
+            if page.ref_count == 0:
+                idle.append(page)
+        self._empty.prepend_all([page for page in idle if not page.blocks])
+        self._cached.append_all([page for page in idle if page.blocks])
+
+    def publish(self, block: Block) -> bool:
+        """Index a block of a referenced page unless its digest is indexed already; say whether it is new.
+
+        With exact reuse, a prefill-written block takes over the digest of a decode-written one.
+        """
+        assert block.page.ref_count > 0, f"{block.page} publishes without a reference"
+        existing = self.index.get(block.digest)
+        if existing is None:
+            self._index(block)
+            return True
+        if existing.page is not block.page and self._exact_reuse and self._is_better(block, existing):
+            self._take_over(existing, block)
+        return False
+
+    def take_over_from_fuller(self, block: Block, top_slot: int) -> None:
+        """Move an earlier block's digest to a page that is filled up to `top_slot`, if its present page is less full.
+
+        No event is sent, since the digest stays indexed.
+        """
+        existing = self.index.get(block.digest)
+        if existing is None or existing.page is block.page or existing.content != block.content:
+            return
+        present_top = existing.page.top_slot
+        assert present_top is not None, f"{existing.page} is indexed but holds no block"
+        is_worse = self._exact_reuse and self._is_better(existing, block)
+        if present_top < top_slot and not is_worse:
+            self._take_over(existing, block)
+
+    @staticmethod
+    def _is_better(block: Block, other: Block) -> bool:
+        """Whether a prefill wrote the one and a decode step the other."""
+        return other.is_decode_written and not block.is_decode_written
+
+    def _index(self, block: Block) -> None:
+        self.index.add(block)
+        blocks = block.page.blocks
+        blocks.append(block)
+        if len(blocks) > 1:
+            blocks.sort(key=lambda held: held.slot)
+
+    def _take_over(self, existing: Block, block: Block) -> None:
+        page = existing.page
+        self.index.remove(existing)
+        page.blocks.remove(existing)
+        self._index(block)
+        if not page.blocks and page.ref_count == 0:
+            self._cached.remove(page)
+            self._empty.prepend_all([page])
+
+    def clear(self) -> bool:
+        """Forget all digests; False, with nothing changed, while any page is referenced."""
+        if self.num_free_pages != len(self._pages):
+            return False
+        idle = self._cached.take(len(self._cached))
+        for page in idle:
+            page.blocks = []
+        self._empty.append_all(idle)
+        self.index.clear()
+        self._listener.cleared()
+        return True
+
+    def check_invariants(self, references: Counter[PageId] | None = None) -> None:
+        """Assert that queues, references and index agree, and with the given references per page if any."""
+        empty, cached = list(self._empty), list(self._cached)
+        assert len(empty) == len(self._empty), "the empty queue's length is wrong"
+        assert len(cached) == len(self._cached), "the cached queue's length is wrong"
+        idle = {page.page_id for page in empty} | {page.page_id for page in cached}
+        assert len(idle) == len(empty) + len(cached), "a page is queued twice"
+        assert not any(page.blocks for page in empty), "a page with digests is called empty"
+        assert all(page.blocks for page in cached), "a page without digests is called cached"
+        for page in self._pages:
+            assert (page.ref_count == 0) == (page.page_id in idle), f"{page} is on the wrong side"
+            if references is not None:
+                assert page.ref_count == references[page.page_id], (
+                    f"{page} has {references[page.page_id]} holders"
+                )
+        self._check_index()
+
+    def _check_index(self) -> None:
+        held = [block for page in self._pages for block in page.blocks]
+        assert len(held) == len(self.index), "index and pages disagree"
+        for page in self._pages:
+            slots = [block.slot for block in page.blocks]
+            assert slots == sorted(set(slots)), f"{page} holds a slot twice or out of order"
+            assert all(block.page is page for block in page.blocks), f"{page} holds a foreign block"
+        assert all(self.index.get(block.digest) is block for block in held), "a held block is not indexed"

@@ -1,0 +1,53 @@
+"""From a digest to the one block that holds it.
+
+Knows nothing of references or of the free order.
+"""
+
+from collections.abc import Iterator
+
+from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.page import Block
+
+
+class PrefixIndex:
+    """A flat map; each digest is indexed at most once.
+
+    `version` grows with every change, so that an answer can be remembered together with it.
+    """
+
+    __slots__ = ("_blocks", "version")
+
+    def __init__(self) -> None:
+        self._blocks: dict[BlockDigest, Block] = {}
+        self.version = 0
+
+    def __len__(self) -> int:
+        """Return the number of indexed blocks."""
+        return len(self._blocks)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield every indexed block."""
+        return iter(self._blocks.values())
+
+    def get(self, digest: BlockDigest) -> Block | None:
+        """Return the block indexed under a digest, its content not yet compared."""
+        return self._blocks.get(digest)
+
+    def add(self, block: Block) -> None:
+        """Index a block whose digest is not there yet."""
+        assert block.digest not in self._blocks, f"{block.digest.hex()} is indexed already"
+        self._blocks[block.digest] = block
+        self.version += 1
+
+    def remove(self, block: Block) -> bool:
+        """Forget a block; False, with nothing changed, when another block stands under its digest."""
+        if self._blocks.get(block.digest) is not block:
+            return False
+        del self._blocks[block.digest]
+        self.version += 1
+        return True
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self._blocks.clear()
+        self.version += 1

@@ -1,0 +1,175 @@
+"""Settings, one frozen class per concern, composed in EngineConfig.
+
+Each part of the engine receives its own section. What depends on the hardware (how many pages fit, how
+large a page is) is not here: it is computed once by the runner and handed on as `KVLayout`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from anaphora.errors import ConfigError
+
+HASH_ALGORITHMS = ("sha256",)
+DTYPES = ("auto", "bfloat16", "float32")
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least {low}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model is served, under which names, in which precision.
+
+    `model` None means the bundled demo model. `dtype` auto takes bfloat16 where the CPU has it, else float32.
+    """
+
+    model: str | None = None
+    served_model_name: tuple[str, ...] = ()
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    chat_template: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured."""
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"--dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
+        if self.max_model_len is not None:
+            _at_least("max_model_len", self.max_model_len, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The prefix cache and its memory.
+
+    `num_pages` (null page included) wins over `kv_cache_memory_bytes`; with neither, 25 % of the free
+    memory is taken, 8 GiB at most.
+    """
+
+    enable_prefix_caching: bool = True
+    block_size: int = 16
+    prefix_caching_hash_algo: str = "sha256"
+    exact_reuse: bool = False
+    num_pages: int | None = None
+    kv_cache_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured."""
+        _at_least("block_size", self.block_size, 1)
+        if self.prefix_caching_hash_algo not in HASH_ALGORITHMS:
+            raise ConfigError(
+                f"--prefix-caching-hash-algo is {self.prefix_caching_hash_algo!r}, "
+                f"but must be one of {', '.join(HASH_ALGORITHMS)}"
+            )
+        if self.num_pages is not None:
+            _at_least("num_pages", self.num_pages, 2)
+        if self.kv_cache_memory_bytes is not None:
+            _at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """How steps are filled. `watermark` is the share of pages kept free when a waiting request is admitted."""
+
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 512
+    long_prefill_token_threshold: int = 0
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured."""
+        _at_least("max_num_seqs", self.max_num_seqs, 1)
+        _at_least("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"--max-num-batched-tokens is {self.max_num_batched_tokens}, but must be at least --max-num-seqs, "
+                f"which is {self.max_num_seqs}: every running request may need one token in a step"
+            )
+        if not 0.0 <= self.watermark < 1.0:
+            raise ConfigError(f"--watermark is {self.watermark:g}, but must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything an engine is built from."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "EngineConfig":
+        """Sort flat settings (`max_num_seqs=8`) into their sections; an unknown name is refused."""
+        sections = {"model": ModelConfig, "cache": CacheConfig, "scheduler": SchedulerConfig}
+        names = {f.name: section for section, kind in sections.items() for f in fields(kind)}
+        if unknown := sorted(set(values) - set(names)):
+            raise ConfigError(f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(names))}")
+        chosen: dict[str, dict[str, Any]] = {section: {} for section in sections}
+        for name, value in values.items():
+            chosen[names[name]][name] = value
+        return cls(
+            model=ModelConfig(**chosen["model"]),
+            cache=CacheConfig(**chosen["cache"]),
+            scheduler=SchedulerConfig(**chosen["scheduler"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where and for whom the HTTP server answers. `repr` hides the keys."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    admin_api_key: str | None = field(default=None, repr=False)
+    tenant_salt_secret: bytes | None = field(default=None, repr=False)
+    max_body_bytes: int = 32 * 1024 * 1024
+    enable_force_include_usage: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured."""
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"--port is {self.port}, but must be between 0 and 65535")
+        _at_least("max_body_bytes", self.max_body_bytes, 1024)
+        if "" in self.api_keys:
+            raise ConfigError("--api-key is empty; give a key, or leave the flag out to serve without keys")
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """What the runner's K/V memory looks like, fixed before anything is built on it.
+
+    `num_pages` includes the null page 0. `min_prefill_tokens` is the shortest prefill the runner computes
+    exactly as part of a longer one. `can_copy_part` says that copying the leading tokens of a page is exact.
+    Raises ConfigError when the block size does not divide the page size.
+    """
+
+    block_size: int
+    page_size: int
+    num_pages: int
+    min_prefill_tokens: int = 1
+    can_copy_part: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a block that does not divide the page."""
+        if self.page_size % self.block_size:
+            allowed = [n for n in range(1, self.page_size + 1) if self.page_size % n == 0]
+            raise ConfigError(
+                f"--block-size is {self.block_size}, but must divide the runner's page of {self.page_size} tokens: "
+                f"one of {', '.join(map(str, allowed))}"
+            )
+
+    @property
+    def blocks_per_page(self) -> int:
+        """How many hashed blocks one page holds."""
+        return self.page_size // self.block_size
+
+    @property
+    def num_usable_pages(self) -> int:
+        """All pages but the null page."""
+        return self.num_pages - 1

@@ -1,0 +1,76 @@
+"""How others watch the scheduler: one object with methods that do nothing.
+
+The scheduler has no clock: `now` is the time its caller gave to the step, in seconds.
+"""
+
+from collections.abc import Sequence
+
+from anaphora.request import Request
+from anaphora.scheduler.plan import StepPlan
+
+
+class SchedulerListener:
+    """Told of every turn in a request's life."""
+
+    def request_arrived(self, request: Request) -> None:
+        """It entered the waiting queue."""
+
+    def request_admitted(self, request: Request, now: float) -> None:
+        """Its first chunk was planned for the first time; `num_cached_tokens` is now fixed."""
+
+    def request_resumed(self, request: Request, num_reused_tokens: int, num_recomputed_tokens: int) -> None:
+        """It runs again after a preemption; the second number will be computed a second time."""
+
+    def request_preempted(self, request: Request) -> None:
+        """Its pages were taken away."""
+
+    def token_appended(self, request: Request, now: float) -> None:
+        """One output token was added to it."""
+
+    def request_finished(self, request: Request, now: float) -> None:
+        """It ended, for whatever reason; `finish_reason` says which."""
+
+    def step_committed(self, plan: StepPlan, now: float) -> None:
+        """A step was run and its results taken in."""
+
+
+class SchedulerListeners(SchedulerListener):
+    """Passes every event on to several listeners, in order."""
+
+    def __init__(self, listeners: Sequence[SchedulerListener] = ()) -> None:
+        self._listeners = tuple(listeners)
+
+    def request_arrived(self, request: Request) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_arrived(request)
+
+    def request_admitted(self, request: Request, now: float) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_admitted(request, now)
+
+    def request_resumed(self, request: Request, num_reused_tokens: int, num_recomputed_tokens: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_resumed(request, num_reused_tokens, num_recomputed_tokens)
+
+    def request_preempted(self, request: Request) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_preempted(request)
+
+    def token_appended(self, request: Request, now: float) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.token_appended(request, now)
+
+    def request_finished(self, request: Request, now: float) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_finished(request, now)
+
+    def step_committed(self, plan: StepPlan, now: float) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.step_committed(plan, now)

@@ -1,0 +1,94 @@
+"""A scheduler with a FakeRunner, stepped by hand."""
+
+from collections.abc import Mapping, Sequence
+
+from anaphora.cache.manager import KVManager
+from anaphora.config import KVLayout, SchedulerConfig
+from anaphora.ids import RequestId
+from anaphora.request import Request, SamplingParams
+from anaphora.scheduler.events import SchedulerListener
+from anaphora.scheduler.plan import StepPlan
+from anaphora.scheduler.scheduler import Scheduler
+from tests.fake_runner import FakeClock, FakeRunner
+
+
+class SchedulerStory:
+    """Adds requests, runs steps, checks every invariant after each."""
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        *,
+        budget: int = 512,
+        max_num_seqs: int = 32,
+        max_model_len: int | None = None,
+        caching: bool = True,
+        exact_reuse: bool = False,
+        watermark: float = 0.0,
+        reserve_full: bool = True,
+        threshold: int = 0,
+        script: Mapping[str, Sequence[int]] | None = None,
+        listener: SchedulerListener | None = None,
+        kernels_differ: bool = True,
+    ) -> None:
+        self.manager = KVManager(layout, enable_prefix_caching=caching, exact_reuse=exact_reuse)
+        self.scheduler = Scheduler(
+            SchedulerConfig(
+                max_num_seqs=max(1, min(max_num_seqs, budget + 2 - 2 * layout.min_prefill_tokens)),
+                max_num_batched_tokens=budget,
+                watermark=watermark,
+                scheduler_reserve_full_isl=reserve_full,
+                long_prefill_token_threshold=threshold,
+            ),
+            self.manager,
+            model_fingerprint=bytes(32),
+            max_model_len=max_model_len or layout.num_usable_pages * layout.page_size,
+            exact_reuse=exact_reuse,
+            listener=listener,
+        )
+        self.runner = FakeRunner(layout, script=script, kernels_differ=kernels_differ)
+        self.clock = FakeClock()
+        self.requests: dict[str, Request] = {}
+
+    def add(
+        self, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: object
+    ) -> Request:
+        """Queue a request."""
+        request = Request(
+            request_id=RequestId(name),
+            token_ids=list(tokens),
+            params=params or SamplingParams(max_tokens=4, temperature=0.0),
+            seed=0,
+            arrival_time=self.clock.now(),
+            **options,  # type: ignore[arg-type]
+        )
+        self.scheduler.add(request)
+        self.requests[name] = request
+        return request
+
+    def step(self) -> StepPlan:
+        """Run one step."""
+        self.clock.advance(1.0)
+        plan = self.scheduler.plan(self.clock.now())
+        self.scheduler.check_invariants()
+        if not plan.is_empty:
+            self.scheduler.commit(plan, self.runner.run(plan), self.clock.now())
+            self.scheduler.check_invariants()
+        return plan
+
+    def run(self, most_steps: int = 10_000) -> int:
+        """Step until nothing is left; return how many steps it took."""
+        for step in range(most_steps):
+            if not self.scheduler.has_work:
+                return step
+            self.step()
+        raise AssertionError(f"still at work after {most_steps} steps")
+
+    def chunks(self, plan: StepPlan) -> list[tuple[str, int, int]]:
+        """Return (request, start, number of tokens) of every chunk."""
+        return [(str(chunk.request_id), chunk.start, len(chunk.token_ids)) for chunk in plan.chunks]
+
+    def outputs(self, name: str) -> list[int]:
+        """Return what a request has generated."""
+        request = self.requests[name]
+        return request.token_ids[request.num_prompt_tokens :]
