@@ -1,6 +1,7 @@
 """The text of an output: whole characters only, cut at the first stop string, whatever way tokens arrive."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -146,7 +147,7 @@ def naive_text(token_ids: Sequence[TokenId], params: SamplingParams) -> tuple[st
 
 
 ALPHABET = "abé😀"
-tokens = st.lists(st.sampled_from([*"ab".encode(), *"é😀".encode(), EOS]), max_size=24)
+tokens = st.lists(st.sampled_from([*b"ab", *"é😀".encode(), EOS]), max_size=24)
 stop_strings = st.lists(st.text(ALPHABET, min_size=1, max_size=4), max_size=4).map(tuple)
 
 
@@ -164,7 +165,7 @@ def test_any_split_gives_the_one_shot_text_cut_at_the_first_stop_string(
     params = SamplingParams(stop=stop, include_stop_str_in_output=keep, skip_special_tokens=skip)
     detokenizer = IncrementalDetokenizer(TOKENIZER, params)
     borders = [0, *sorted(cuts), len(tokens)]
-    pieces = [detokenizer.push(tokens[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [detokenizer.push(tokens[a:b]) for a, b in pairwise(borders)]
     text = "".join(pieces) + detokenizer.finish()
     assert (text, detokenizer.stop_match) == naive_text(tokens, params)
 

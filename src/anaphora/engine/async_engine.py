@@ -49,7 +49,8 @@ class AsyncEngine:
 
     async def stop(self) -> None:
         """End the engine's thread after its current step; requests that still run fail."""
-        await asyncio.to_thread(self._thread.stop)
+        self._thread.stop()
+        await asyncio.to_thread(self._thread.join)
         self._fail_all("the server has stopped")
 
     @property

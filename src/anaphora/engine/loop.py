@@ -49,8 +49,11 @@ class EngineLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the step that is running, and wait for it; requests that still run are given up."""
+        """Have the thread end after the step that is running; requests that still run are given up."""
         self._commands.put(None)
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
         if self._thread.is_alive():
             self._thread.join()
 

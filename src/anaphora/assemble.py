@@ -1,0 +1,188 @@
+"""The one place where concrete classes are put together.
+
+Decides nothing else: settings go in, an engine or an application comes out. OpenVINO is loaded only here,
+when an engine is built.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+
+from anaphora.cache.events import CacheListeners
+from anaphora.cache.manager import KVManager
+from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig
+from anaphora.engine.async_engine import AsyncEngine
+from anaphora.engine.clock import MonotonicClock
+from anaphora.engine.core import EngineCore
+from anaphora.engine.protocols import Clock, Runner
+from anaphora.errors import ConfigError
+from anaphora.metrics.counters import Metrics, RequestCounts
+from anaphora.metrics.exposition import exposition
+from anaphora.models.cache_folder import cache_folder
+from anaphora.models.chat_renderer import ChatRenderer
+from anaphora.models.chat_template import ChatTemplate
+from anaphora.models.pull import PullProgress, ignore_progress
+from anaphora.models.resolve import resolve
+from anaphora.models.tokenizer import Tokenizer
+from anaphora.scheduler.events import SchedulerListeners
+from anaphora.scheduler.scheduler import Scheduler
+from anaphora.server.app import create_app
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to run: its runner, its tokenizer, and what there is to say of it."""
+
+    runner: Runner
+    tokenizer: Tokenizer
+    renderer: ChatRenderer | None
+    name: str
+    runner_name: str
+    precision: str
+    max_model_len: int
+    fingerprint: bytes
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine and everything a server or a script needs around it."""
+
+    config: EngineConfig
+    model: LoadedModel
+    served_models: tuple[str, ...]
+    core: EngineCore
+    manager: KVManager
+    scheduler: Scheduler
+    metrics: Metrics
+    clock: Clock
+
+    @property
+    def layout(self) -> KVLayout:
+        """How the K/V memory is divided."""
+        return self.manager.layout
+
+
+def load_model(config: EngineConfig, *, progress: PullProgress = ignore_progress) -> LoadedModel:
+    """Find, convert and compile a model; raises ModelError, ConfigError or NotEnoughMemoryError."""
+    from anaphora.runner.openvino.loader import load
+    from anaphora.sampling.host import sample
+
+    source = resolve(config.model.model, progress=progress)
+    loaded = load(
+        source.path,
+        cache_folder=cache_folder(),
+        dtype=config.model.dtype,
+        block_size=config.cache.block_size,
+        max_model_len=config.model.max_model_len,
+        num_pages=config.cache.num_pages,
+        kv_cache_memory_bytes=config.cache.kv_cache_memory_bytes,
+        sampler=sample,
+    )
+    tokenizer = Tokenizer(loaded.tokenizer, vocab_size=loaded.facts.vocab_size)
+    return LoadedModel(
+        runner=loaded.runner,
+        tokenizer=tokenizer,
+        renderer=make_renderer(config.model, tokenizer),
+        name=source.name,
+        runner_name="openvino",
+        precision=loaded.facts.precision,
+        max_model_len=loaded.facts.max_model_len,
+        fingerprint=loaded.facts.fingerprint,
+        page_bytes=loaded.facts.page_bytes,
+    )
+
+
+def make_renderer(config: ModelConfig, tokenizer: Tokenizer) -> ChatRenderer | None:
+    """Return the renderer of `--chat-template`, else of the model's own template, or None if there is neither."""
+    if config.chat_template is not None:
+        template = ChatTemplate.from_file(config.chat_template, special_tokens=tokenizer.template_tokens)
+    elif tokenizer.chat_template is not None:
+        template = ChatTemplate(tokenizer.chat_template, special_tokens=tokenizer.template_tokens)
+    else:
+        return None
+    return ChatRenderer(template, tokenizer)
+
+
+def build_engine(
+    config: EngineConfig, *, model: LoadedModel | None = None, progress: PullProgress = ignore_progress
+) -> Engine:
+    """Return an engine; the model of the settings is loaded unless one is handed in."""
+    model = model or load_model(config, progress=progress)
+    if config.model.max_model_len is not None and config.model.max_model_len > model.max_model_len:
+        raise ConfigError(
+            f"--max-model-len is {config.model.max_model_len}, but {model.name} knows {model.max_model_len} tokens at most"
+        )
+    max_model_len = config.model.max_model_len or model.max_model_len
+    served = config.model.served_model_name or (model.name,)
+    clock, layout = MonotonicClock(), model.runner.layout
+    # The listeners need what they listen to: the gauges are read through these two, set below.
+    metrics = Metrics(
+        model_name=served[0],
+        max_model_len=max_model_len,
+        cache=config.cache,
+        layout=layout,
+        read_pages=lambda: manager.pool.usage(),
+        read_requests=lambda: RequestCounts(scheduler.num_running, scheduler.num_waiting),
+    )
+    manager = KVManager(
+        layout,
+        CacheListeners([metrics]),
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        exact_reuse=config.cache.exact_reuse,
+    )
+    scheduler = Scheduler(
+        config.scheduler,
+        manager,
+        model_fingerprint=model.fingerprint,
+        max_model_len=max_model_len,
+        exact_reuse=config.cache.exact_reuse,
+        listener=SchedulerListeners([metrics]),
+    )
+    core = EngineCore(scheduler, model.runner, model.tokenizer, clock, seed=config.model.seed)
+    return Engine(
+        config=config,
+        model=model,
+        served_models=served,
+        core=core,
+        manager=manager,
+        scheduler=scheduler,
+        metrics=metrics,
+        clock=clock,
+    )
+
+
+def async_engine(engine: Engine) -> AsyncEngine:
+    """Put an engine into its own thread; the thread is not started."""
+    return AsyncEngine(
+        engine.core,
+        engine.model.tokenizer,
+        engine.clock,
+        max_model_len=engine.scheduler.max_model_len,
+        metrics_text=lambda: exposition(engine.metrics.snapshot()),
+    )
+
+
+def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False) -> Starlette:
+    """Return the HTTP application of an engine, which runs for as long as the application does."""
+    client = async_engine(engine)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        client.start()
+        try:
+            yield
+        finally:
+            await client.stop()
+
+    return create_app(
+        client,
+        web,
+        served_models=engine.served_models,
+        renderer=engine.model.renderer,
+        count_unknown_field=engine.metrics.count_unknown_field,
+        strict_fields=strict_fields,
+        lifespan=lifespan,
+    )

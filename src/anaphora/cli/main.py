@@ -1,0 +1,61 @@
+"""The command `anaphora`: picks the subcommand, and turns our errors into one line and an exit code.
+
+Exit codes: 0 done, 1 error, 2 findings.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from anaphora.cli import pull, serve
+from anaphora.errors import AnaphoraError
+
+COMMANDS = (serve, pull)
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line with exit code 1; 2 means findings here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and where to find help, then exit."""
+        print(f"error: {message}\nsee `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = Parser(
+        prog="anaphora",
+        description="An LLM inference server that never prefills the same prefix twice, and says why whenever it has to.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"anaphora {version('anaphora')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.NAME,
+            help=command.SUMMARY,
+            description=command.SUMMARY,
+            epilog=f"example:\n  {command.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = build_parser().parse_args(argv)
+    try:
+        code: int = options.run(options)
+    except AnaphoraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 1
+    return code

@@ -1,0 +1,29 @@
+"""Progress bars on standard error, so that standard output stays for results."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from anaphora.models.pull import PullProgress
+
+
+@contextmanager
+def pull_progress(name: str) -> Iterator[PullProgress]:
+    """Show how far a pull is; nothing appears when there is nothing to fetch."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, console=Console(stderr=True), transient=True)
+    tasks = {}
+
+    def show(stage: str, done_bytes: int, total_bytes: int) -> None:
+        if not tasks:
+            bars.start()
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(f"{stage} {name}", total=total_bytes)
+        bars.update(tasks[stage], completed=done_bytes)
+
+    try:
+        yield show
+    finally:
+        bars.stop()

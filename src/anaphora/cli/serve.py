@@ -1,0 +1,327 @@
+"""`anaphora serve [MODEL]`: the flags, the screen at the start, and the server's life."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from anaphora.assemble import Engine, build_app, build_engine
+from anaphora.cli.numbers import count
+from anaphora.cli.progress import pull_progress
+from anaphora.config import (
+    DTYPES,
+    HASH_ALGORITHMS,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    ServerConfig,
+)
+from anaphora.errors import ConfigError
+from anaphora.server.serve import bind, serve
+from anaphora.server.tenants import exposure_warning
+
+NAME = "serve"
+SUMMARY = "serve a model over the OpenAI-compatible API"
+EXAMPLE = "anaphora serve --port 8000 --max-num-seqs 16"
+
+_MODEL, _CACHE, _SCHEDULER, _SERVER = ModelConfig(), CacheConfig(), SchedulerConfig(), ServerConfig()
+API_KEY_VARIABLE = "ANAPHORA_API_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags; where vLLM has a flag, this is its spelling."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a registry name, a .gguf file or an OpenVINO folder; default: the demo model",
+    )
+    _add_server_flags(parser.add_argument_group("server"))
+    _add_model_flags(parser.add_argument_group("model"))
+    _add_cache_flags(parser.add_argument_group("prefix cache"))
+    _add_scheduler_flags(parser.add_argument_group("scheduler"))
+
+
+def _add_server_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--host", default=_SERVER.host, help="address to listen on (default: %(default)s)")
+    group.add_argument(
+        "--port", type=int, default=_SERVER.port, help="port; 0 takes a free one (default: %(default)s)"
+    )
+    group.add_argument(
+        "--api-key",
+        action="extend",
+        nargs="+",
+        metavar="KEY",
+        help=f"keys that clients must send, one of them each; default: ${API_KEY_VARIABLE}, else none",
+    )
+    group.add_argument("--admin-api-key", metavar="KEY", help="key for the endpoints that clear the cache")
+    group.add_argument(
+        "--tenant-salt-secret-file",
+        type=Path,
+        metavar="FILE",
+        help="secret that parts the cache entries of API keys; default: a random one for this start",
+    )
+    group.add_argument(
+        "--max-body-bytes", type=count, default=_SERVER.max_body_bytes, help="largest request body"
+    )
+    group.add_argument(
+        "--strict-fields", action="store_true", help="refuse request fields that nobody defines"
+    )
+    group.add_argument(
+        "--enable-force-include-usage", action="store_true", help="send the usage chunk on every stream"
+    )
+    group.add_argument(
+        "--enable-prompt-tokens-details",
+        action="store_true",
+        help="accepted for vLLM's sake: cached tokens are always sent",
+    )
+    group.add_argument("--json", action="store_true", help="print the start screen as one JSON object")
+
+
+def _add_model_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--served-model-name",
+        nargs="+",
+        metavar="NAME",
+        help="names that requests may use; default: the model's own",
+    )
+    group.add_argument(
+        "--dtype", choices=DTYPES, default=_MODEL.dtype, help="precision (default: %(default)s)"
+    )
+    group.add_argument(
+        "--max-model-len", type=count, help="most tokens of prompt and outputs; default: the model's"
+    )
+    group.add_argument(
+        "--chat-template", type=Path, metavar="FILE", help="Jinja template instead of the model's own"
+    )
+    group.add_argument(
+        "--seed", type=int, default=_MODEL.seed, help="seeds requests that bring none (default: %(default)s)"
+    )
+
+
+def _add_cache_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--enable-prefix-caching",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="reuse cached prefixes",
+    )
+    group.add_argument(
+        "--prefix-caching-hash-algo",
+        choices=HASH_ALGORITHMS,
+        default=_CACHE.prefix_caching_hash_algo,
+        help="digest of blocks (default: %(default)s)",
+    )
+    group.add_argument(
+        "--block-size",
+        type=count,
+        default=_CACHE.block_size,
+        help="tokens per hashed block (default: %(default)s)",
+    )
+    group.add_argument(
+        "--kv-cache-memory-bytes", type=count, metavar="BYTES", help="memory for K/V, such as 4G"
+    )
+    group.add_argument(
+        "--num-pages", type=count, help="pages of K/V, the null page included; wins over the memory"
+    )
+    group.add_argument(
+        "--exact-reuse",
+        action="store_true",
+        help="reuse only what a prefill wrote: texts never depend on the cache",
+    )
+
+
+def _add_scheduler_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-num-seqs",
+        type=count,
+        default=_SCHEDULER.max_num_seqs,
+        help="most requests at once (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-num-batched-tokens",
+        type=count,
+        default=_SCHEDULER.max_num_batched_tokens,
+        help="most tokens in a step (default: %(default)s)",
+    )
+    group.add_argument(
+        "--long-prefill-token-threshold",
+        type=count,
+        default=_SCHEDULER.long_prefill_token_threshold,
+        help="most tokens of one prefill in a step; 0 is no limit (default: %(default)s)",
+    )
+    group.add_argument(
+        "--scheduler-reserve-full-isl",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="admit a prompt only when all of it fits",
+    )
+    group.add_argument(
+        "--watermark", type=float, default=_SCHEDULER.watermark, help="share of pages kept free at admission"
+    )
+
+
+def engine_config(options: argparse.Namespace) -> EngineConfig:
+    """Return the engine's settings from the flags."""
+    return EngineConfig(
+        model=ModelConfig(
+            model=options.model,
+            served_model_name=tuple(options.served_model_name or ()),
+            dtype=options.dtype,
+            max_model_len=options.max_model_len,
+            chat_template=options.chat_template,
+            seed=options.seed,
+        ),
+        cache=CacheConfig(
+            enable_prefix_caching=options.enable_prefix_caching,
+            block_size=options.block_size,
+            prefix_caching_hash_algo=options.prefix_caching_hash_algo,
+            exact_reuse=options.exact_reuse,
+            num_pages=options.num_pages,
+            kv_cache_memory_bytes=options.kv_cache_memory_bytes,
+        ),
+        scheduler=SchedulerConfig(
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            long_prefill_token_threshold=options.long_prefill_token_threshold,
+            scheduler_reserve_full_isl=options.scheduler_reserve_full_isl,
+            watermark=options.watermark,
+        ),
+    )
+
+
+def server_config(options: argparse.Namespace) -> ServerConfig:
+    """Return the server's settings from the flags and the environment."""
+    keys = options.api_key or [key for key in [os.environ.get(API_KEY_VARIABLE)] if key]
+    return ServerConfig(
+        host=options.host,
+        port=options.port,
+        api_keys=tuple(keys),
+        admin_api_key=options.admin_api_key,
+        tenant_salt_secret=_read_secret(options.tenant_salt_secret_file),
+        max_body_bytes=options.max_body_bytes,
+        enable_force_include_usage=options.enable_force_include_usage,
+    )
+
+
+def _read_secret(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"--tenant-salt-secret-file {path} cannot be read: {error.strerror}") from error
+    if len(secret) < 16:
+        raise ConfigError(
+            f"--tenant-salt-secret-file {path} holds {len(secret)} bytes, but must hold at least 16"
+        )
+    return secret
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    config, web = engine_config(options), server_config(options)
+    sock = bind(web.host, web.port)
+    try:
+        with pull_progress(config.model.model or "the demo model") as progress:
+            engine = build_engine(config, progress=progress)
+        app = build_app(engine, web, strict_fields=options.strict_fields)
+        facts = start_facts(engine, *sock.getsockname()[:2])
+        serve(app, sock, on_ready=lambda: _announce(facts, web, as_json=options.json))
+    finally:
+        sock.close()
+    return 0
+
+
+def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
+    """Return what the start screen says."""
+    layout = engine.layout
+    return {
+        "url": f"http://{f'[{host}]' if ':' in host else host}:{port}",
+        "model": list(engine.served_models),
+        "runner": engine.model.runner_name,
+        "precision": engine.model.precision,
+        "max_model_len": engine.scheduler.max_model_len,
+        "page_size": layout.page_size,
+        "block_size": layout.block_size,
+        "blocks_per_page": layout.blocks_per_page,
+        "num_pages": layout.num_usable_pages,
+        "kv_tokens": layout.num_usable_pages * layout.page_size,
+        "kv_bytes": layout.num_pages * engine.model.page_bytes,
+        "max_num_seqs": engine.config.scheduler.max_num_seqs,
+        "max_num_batched_tokens": engine.config.scheduler.max_num_batched_tokens,
+        "prefix_caching": engine.config.cache.enable_prefix_caching,
+        "exact_reuse": engine.config.cache.exact_reuse,
+        "min_prefill_tokens": layout.min_prefill_tokens,
+    }
+
+
+def start_screen(facts: dict[str, Any]) -> str:
+    """Return the facts as one screen for people."""
+    size, least = facts["block_size"], facts["min_prefill_tokens"]
+    one_token = " (one block less when a single token would remain)" if least > 1 else ""
+    caching = (
+        f"on: a prompt can reuse at most floor((L-1)/{size})*{size} tokens{one_token}"
+        if facts["prefix_caching"]
+        else "off: every prompt is computed in full"
+    )
+    rows = [
+        ("model", ", ".join(facts["model"])),
+        ("runner", f"{facts['runner']}, {facts['precision']}"),
+        ("context", f"{facts['max_model_len']:,} tokens"),
+        (
+            "pages",
+            f"{facts['num_pages']:,} of {facts['page_size']} tokens, {facts['blocks_per_page']} blocks of {size} each",
+        ),
+        ("K/V", f"{facts['kv_tokens']:,} tokens in {facts['kv_bytes'] / 2**30:.2f} GiB"),
+        ("steps", f"{facts['max_num_batched_tokens']:,} tokens, {facts['max_num_seqs']} requests at once"),
+        ("prefix caching", caching),
+        (
+            "exact reuse",
+            "on: only what a prefill wrote" if facts["exact_reuse"] else "off: replies are reused as written",
+        ),
+        ("listening", facts["url"]),
+    ]
+    return "\n".join(f"{name:>15}  {value}" for name, value in rows)
+
+
+def curl_line(facts: dict[str, Any], *, needs_key: bool) -> str:
+    """Return a command that asks the server a first question."""
+    body = {
+        "model": facts["model"][0],
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    }
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
+    return f"curl {facts['url']}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+
+
+def _announce(facts: dict[str, Any], web: ServerConfig, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts), flush=True)
+    else:
+        print(
+            start_screen(facts),
+            "",
+            "try it:",
+            curl_line(facts, needs_key=bool(web.api_keys)),
+            sep="\n",
+            flush=True,
+        )
+    for warning in warnings(web):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def warnings(web: ServerConfig) -> Sequence[str]:
+    """Return what an operator should know about who can reach the cache."""
+    found = [warning for warning in [exposure_warning(web)] if warning]
+    if web.api_keys and web.tenant_salt_secret is None:
+        found.append(
+            "no --tenant-salt-secret-file: API keys are parted by a random secret that changes at each start"
+        )
+    return found
