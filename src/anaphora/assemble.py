@@ -7,6 +7,7 @@ when an engine is built.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
@@ -17,7 +18,7 @@ from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
 from anaphora.engine.protocols import Clock, Runner
-from anaphora.errors import ConfigError
+from anaphora.errors import ModelError
 from anaphora.metrics.counters import Metrics, RequestCounts
 from anaphora.metrics.exposition import exposition
 from anaphora.models.cache_folder import cache_folder
@@ -29,6 +30,10 @@ from anaphora.models.tokenizer import Tokenizer
 from anaphora.scheduler.events import SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
+
+if TYPE_CHECKING:
+    from anaphora.runner.openvino.loader import LoadedRunner
+    from anaphora.runner.openvino.runner import Sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,33 +70,46 @@ class Engine:
         return self.manager.layout
 
 
-def load_model(config: EngineConfig, *, progress: PullProgress = ignore_progress) -> LoadedModel:
-    """Find, convert and compile a model; raises ModelError, ConfigError or NotEnoughMemoryError."""
-    from anaphora.runner.openvino.loader import load
+def load_model(
+    config: EngineConfig, *, progress: PullProgress = ignore_progress, sampler: "Sampler | None" = None
+) -> LoadedModel:
+    """Find, convert and compile a model; raises ModelError, ConfigError or NotEnoughMemoryError.
+
+    `sampler` stands in for the usual one, for those who want to see the logits.
+    """
+    from anaphora.runner.openvino.loader import load_runner
     from anaphora.sampling.host import sample
 
     source = resolve(config.model.model, progress=progress)
-    loaded = load(
+    loaded = load_runner(
         source.path,
         cache_folder=cache_folder(),
-        dtype=config.model.dtype,
-        block_size=config.cache.block_size,
-        max_model_len=config.model.max_model_len,
-        num_pages=config.cache.num_pages,
-        kv_cache_memory_bytes=config.cache.kv_cache_memory_bytes,
-        sampler=sample,
+        model_config=config.model,
+        cache_config=config.cache,
+        sampler=sampler or sample,
     )
-    tokenizer = Tokenizer(loaded.tokenizer, vocab_size=loaded.facts.vocab_size)
+    return describe(source.name, loaded, config.model)
+
+
+def describe(name: str, loaded: "LoadedRunner", config: ModelConfig) -> LoadedModel:
+    """Put the tokenizer and the chat template around a loaded runner; raises ModelError when they do not fit it."""
+    facts = loaded.facts
+    tokenizer = Tokenizer(loaded.tokenizer, vocab_size=facts.vocab_size, eos_token_ids=facts.eos_token_ids)
+    if tokenizer.vocab_size > facts.vocab_size:
+        raise ModelError(
+            f"the tokenizer of {name} knows {tokenizer.vocab_size:,} tokens, but the model only {facts.vocab_size:,}; "
+            "its files do not belong together"
+        )
     return LoadedModel(
         runner=loaded.runner,
         tokenizer=tokenizer,
-        renderer=make_renderer(config.model, tokenizer),
-        name=source.name,
-        runner_name="openvino",
-        precision=loaded.facts.precision,
-        max_model_len=loaded.facts.max_model_len,
-        fingerprint=loaded.facts.fingerprint,
-        page_bytes=loaded.facts.page_bytes,
+        renderer=make_renderer(config, tokenizer),
+        name=name,
+        runner_name=f"openvino, {facts.num_threads} threads",
+        precision=f"{facts.inference_precision}, K/V {facts.kv_precision}",
+        max_model_len=facts.max_model_len,
+        fingerprint=facts.fingerprint,
+        page_bytes=facts.bytes_per_page,
     )
 
 
@@ -111,20 +129,15 @@ def build_engine(
 ) -> Engine:
     """Return an engine; the model of the settings is loaded unless one is handed in."""
     model = model or load_model(config, progress=progress)
-    if config.model.max_model_len is not None and config.model.max_model_len > model.max_model_len:
-        raise ConfigError(
-            f"--max-model-len is {config.model.max_model_len}, but {model.name} knows {model.max_model_len} tokens at most"
-        )
-    max_model_len = config.model.max_model_len or model.max_model_len
     served = config.model.served_model_name or (model.name,)
     clock, layout = MonotonicClock(), model.runner.layout
     # The listeners need what they listen to: the gauges are read through these two, set below.
     metrics = Metrics(
         model_name=served[0],
-        max_model_len=max_model_len,
+        max_model_len=model.max_model_len,
         cache=config.cache,
         layout=layout,
-        read_pages=lambda: manager.pool.usage(),
+        read_pages=lambda: manager.pool.usage(),  # noqa: PLW0108 - there is no manager yet
         read_requests=lambda: RequestCounts(scheduler.num_running, scheduler.num_waiting),
     )
     manager = KVManager(
@@ -137,7 +150,7 @@ def build_engine(
         config.scheduler,
         manager,
         model_fingerprint=model.fingerprint,
-        max_model_len=max_model_len,
+        max_model_len=model.max_model_len,
         exact_reuse=config.cache.exact_reuse,
         listener=SchedulerListeners([metrics]),
     )

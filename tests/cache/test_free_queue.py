@@ -65,7 +65,8 @@ def test_removing_a_page_that_is_in_no_queue_is_our_mistake() -> None:
 )
 def test_the_queue_behaves_like_a_list(steps: list[tuple[str, int]]) -> None:
     """A list of pages is the naive twin."""
-    queue, twin, next_id = FreeQueue(), [], 1
+    queue, next_id = FreeQueue(), 1
+    twin: list[Page] = []
     for verb, number in steps:
         if verb in ("append", "prepend"):
             fresh = pages(*range(next_id, next_id + number))

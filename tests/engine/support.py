@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
@@ -60,11 +61,11 @@ def async_engine(small: SmallEngine) -> AsyncEngine:
     return AsyncEngine(small.core, ByteTokenizer(), small.clock, max_model_len=128, metrics_text=lambda: "")
 
 
-def prompt(name: str, text: str = "hello there", **params: object) -> GenerateInput:
+def prompt(name: str, text: str = "hello there", **params: Any) -> GenerateInput:
     """Return a prompt for the engine."""
     options = {"max_tokens": 20, "temperature": 0.0, **params}
     return GenerateInput(
         request_id=RequestId(name),
         prompt_token_ids=ByteTokenizer().encode(text),
-        params=SamplingParams(**options),  # type: ignore[arg-type]
+        params=SamplingParams(**options),
     )

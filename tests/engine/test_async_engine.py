@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def running(small: SmallEngine) -> AsyncIterator[AsyncEngine]:
         await engine.stop()
 
 
-async def collect(engine: AsyncEngine, name: str, **params: object) -> str:
+async def collect(engine: AsyncEngine, name: str, **params: Any) -> str:
     """Return the whole text of a prompt."""
     return "".join([output.text async for output in engine.generate(prompt(name, **params))])
 

@@ -85,8 +85,7 @@ def test_a_stop_token_is_hidden_unless_asked_for() -> None:
     """The token of "!" stops."""
     for include, expected in ((False, "hi"), (True, "hi!")):
         engine = small_engine({"A": "hi!more"})
-        params = {"stop_token_ids": (ord("!"),), "include_stop_str_in_output": include}
-        engine.core.add(prompt("A", **params), 0.0)
+        engine.core.add(prompt("A", stop_token_ids=(ord("!"),), include_stop_str_in_output=include), 0.0)
         outputs = run(engine)
         assert (text(outputs), outputs[-1].stop_reason) == (expected, ord("!"))
 

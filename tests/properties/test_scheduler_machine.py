@@ -78,7 +78,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def arrive_with(self, tokens: list[int], num_outputs: int, *, skip: bool) -> None:
         """Send it, unless it could never fit."""
-        limit = self.story.scheduler._max_model_len
+        limit = self.story.scheduler.max_model_len
         if len(tokens) + num_outputs > limit:
             return
         self.count += 1

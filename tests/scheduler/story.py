@@ -1,6 +1,7 @@
 """A scheduler with a FakeRunner, stepped by hand."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
@@ -51,7 +52,7 @@ class SchedulerStory:
         self.requests: dict[str, Request] = {}
 
     def add(
-        self, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: object
+        self, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: Any
     ) -> Request:
         """Queue a request."""
         request = Request(
@@ -60,7 +61,7 @@ class SchedulerStory:
             params=params or SamplingParams(max_tokens=4, temperature=0.0),
             seed=0,
             arrival_time=self.clock.now(),
-            **options,  # type: ignore[arg-type]
+            **options,
         )
         self.scheduler.add(request)
         self.requests[name] = request

@@ -1,5 +1,7 @@
 """The scheduler: budgets, chunks, admission, preemption, endings."""
 
+from typing import Any
+
 import pytest
 
 from anaphora.config import KVLayout
@@ -96,13 +98,14 @@ def test_the_second_prompt_computes_only_what_is_new() -> None:
 def test_a_salt_parts_requests_and_skipping_reads_still_publishes() -> None:
     """The same tokens: another salt computes all, a reader that skips computes all, the next one hits."""
     story = SchedulerStory(BLOCK_16)
-    for name, options, hit in [
+    turns: list[tuple[str, dict[str, Any], int]] = [
         ("A", {"cache_salt": "one"}, 0),
         ("B", {"cache_salt": "two"}, 0),
         ("C", {"skip_reading_cache": True}, 0),
         ("D", {}, 32),
         ("E", {"cache_salt": "two"}, 32),
-    ]:
+    ]
+    for name, options, hit in turns:
         request = story.add(name, numbers(0, 40), greedy(1), **options)
         story.run()
         assert request.num_cached_tokens == hit, name

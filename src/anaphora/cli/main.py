@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="anaphora",
-        description="An LLM inference server that never prefills the same prefix twice, and says why whenever it has to.",
+        description="An LLM inference server that never prefills the same prefix twice.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"anaphora {version('anaphora')}")

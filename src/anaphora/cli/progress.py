@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from anaphora.models.pull import PullProgress
 
@@ -14,7 +14,7 @@ def pull_progress(name: str) -> Iterator[PullProgress]:
     """Show how far a pull is; nothing appears when there is nothing to fetch."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bars = Progress(*columns, console=Console(stderr=True), transient=True)
-    tasks = {}
+    tasks: dict[str, TaskID] = {}
 
     def show(stage: str, done_bytes: int, total_bytes: int) -> None:
         if not tasks:

@@ -79,7 +79,7 @@ class Scheduler:
         self._manager = manager
         self._layout = manager.layout
         self._model_fingerprint = model_fingerprint
-        self._max_model_len = max_model_len
+        self.max_model_len = max_model_len
         self._exact_reuse = exact_reuse
         self._listener = listener or SchedulerListener()
         self._waiting = WaitingQueue()
@@ -133,8 +133,8 @@ class Scheduler:
     def _refuse_if_never_fitting(self, request: Request) -> None:
         num_prompt, max_tokens = request.num_prompt_tokens, self.max_output_tokens(request)
         assert num_prompt > 0, f"{request.request_id} has no prompt"
-        if max_tokens < 1 or num_prompt + max_tokens > self._max_model_len:
-            raise context_length_error(num_prompt, request.params.max_tokens, self._max_model_len)
+        if max_tokens < 1 or num_prompt + max_tokens > self.max_model_len:
+            raise context_length_error(num_prompt, request.params.max_tokens, self.max_model_len)
         # The last token is never computed, so it needs no slot.
         num_pages = self._manager.num_pages_for(num_prompt + max_tokens - 1)
         if num_pages > self._layout.num_usable_pages:
@@ -148,7 +148,7 @@ class Scheduler:
     def max_output_tokens(self, request: Request) -> int:
         """Return how many tokens a request may generate: what it asked for, or the rest of the context."""
         asked = request.params.max_tokens
-        return self._max_model_len - request.num_prompt_tokens if asked is None else asked
+        return self.max_model_len - request.num_prompt_tokens if asked is None else asked
 
     def abort(self, request_id: RequestId, now: float) -> bool:
         """End a request at once and free its pages; False when it is not here (any more)."""
