@@ -4,10 +4,10 @@ Decides nothing else: settings go in, an engine or an application comes out. Ope
 when an engine is built.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
@@ -25,7 +25,7 @@ from anaphora.models.cache_folder import cache_folder
 from anaphora.models.chat_renderer import ChatRenderer
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.models.pull import PullProgress, ignore_progress
-from anaphora.models.resolve import resolve
+from anaphora.models.resolve import ModelSource, resolve
 from anaphora.models.tokenizer import Tokenizer
 from anaphora.scheduler.events import SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
@@ -44,6 +44,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     renderer: ChatRenderer | None
     name: str
+    sampling: Mapping[str, Any]
     runner_name: str
     precision: str
     max_model_len: int
@@ -88,23 +89,24 @@ def load_model(
         cache_config=config.cache,
         sampler=sampler or sample,
     )
-    return describe(source.name, loaded, config.model)
+    return describe(source, loaded, config.model)
 
 
-def describe(name: str, loaded: "LoadedRunner", config: ModelConfig) -> LoadedModel:
+def describe(source: ModelSource, loaded: "LoadedRunner", config: ModelConfig) -> LoadedModel:
     """Put the tokenizer and the chat template around a loaded runner; raises ModelError when they do not fit it."""
     facts = loaded.facts
     tokenizer = Tokenizer(loaded.tokenizer, vocab_size=facts.vocab_size, eos_token_ids=facts.eos_token_ids)
     if tokenizer.vocab_size > facts.vocab_size:
         raise ModelError(
-            f"the tokenizer of {name} knows {tokenizer.vocab_size:,} tokens, but the model only {facts.vocab_size:,}; "
+            f"the tokenizer of {source.name} knows {tokenizer.vocab_size:,} tokens, but the model only {facts.vocab_size:,}; "
             "its files do not belong together"
         )
     return LoadedModel(
         runner=loaded.runner,
         tokenizer=tokenizer,
         renderer=make_renderer(config, tokenizer),
-        name=name,
+        name=source.name,
+        sampling=source.sampling if config.generation_config == "auto" else {},
         runner_name=f"openvino, {facts.num_threads} threads",
         precision=f"{facts.inference_precision}, K/V {facts.kv_precision}",
         max_model_len=facts.max_model_len,

@@ -12,6 +12,7 @@ from typing import Any
 from anaphora.errors import ConfigError
 
 HASH_ALGORITHMS = ("sha256",)
+GENERATION_CONFIGS = ("auto", "vllm")
 DTYPES = ("auto", "bfloat16", "float32")
 
 
@@ -25,6 +26,8 @@ class ModelConfig:
     """Which model is served, under which names, in which precision.
 
     `model` None means the bundled demo model. `dtype` auto takes bfloat16 where the CPU has it, else float32.
+    `generation_config` auto uses the sampling that the model's author recommends where a request says nothing,
+    vllm the defaults of the API.
     """
 
     model: str | None = None
@@ -32,12 +35,17 @@ class ModelConfig:
     dtype: str = "auto"
     max_model_len: int | None = None
     chat_template: Path | None = None
+    generation_config: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
         if self.dtype not in DTYPES:
             raise ConfigError(f"--dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
+        if self.generation_config not in GENERATION_CONFIGS:
+            raise ConfigError(
+                f"--generation-config is {self.generation_config!r}, but must be one of {', '.join(GENERATION_CONFIGS)}"
+            )
         if self.max_model_len is not None:
             _at_least("max_model_len", self.max_model_len, 2)
 

@@ -58,11 +58,11 @@ class LLM:
     ) -> list[Completion]:
         """Complete one or several prompts, each a text or token ids; several run together in the same steps.
 
-        With `params.n` over 1, each prompt gives n completions one after another.
+        Without `params`, the model's recommended sampling is used. With `params.n` over 1, each prompt gives n completions one after another.
         Raises RequestError before anything runs when one of them is empty or can never fit.
         """
         token_lists = [self._token_ids(prompt) for prompt in _as_prompts(prompts)]
-        return self._run(token_lists, params or SamplingParams(), cache_salt)
+        return self._run(token_lists, params or SamplingParams(**self.engine.model.sampling), cache_salt)
 
     def chat(
         self,
@@ -73,7 +73,7 @@ class LLM:
     ) -> list[Completion]:
         """Answer one or several conversations, rendered by the model's chat template."""
         conversations = _as_conversations(messages)
-        params = params or SamplingParams(max_tokens=None)
+        params = params or SamplingParams(max_tokens=None, **self.engine.model.sampling)
         return self._run([self._render(conversation) for conversation in conversations], params, cache_salt)
 
     def reset_prefix_cache(self) -> bool:

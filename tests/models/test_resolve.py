@@ -19,14 +19,15 @@ def make_files(folder: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("model", [None, "smollm2-135m"])
 def test_no_name_and_the_demos_name_are_the_demo_model(model: str | None, tmp_path: Path) -> None:
-    """It is served under its registry name, and its digest is known without reading it."""
+    """It is served under its registry name, with the sampling that its card recommends."""
     folder = tmp_path / "models" / "smollm2-135m"
     folder.mkdir(parents=True)
     path = folder / "SmolLM2-135M-Instruct.Q4_1.gguf"
     with path.open("wb") as file:
         file.truncate(98_362_432)
     (folder / f"{path.name}.sha256").write_text(DEMO_SHA256)
-    expected = ModelSource(kind="gguf", path=path, name="smollm2-135m", sha256=DEMO_SHA256)
+    sampling = {"temperature": 0.2, "top_p": 0.9}
+    expected = ModelSource(kind="gguf", path=path, name="smollm2-135m", sampling=sampling)
     assert resolve(model, cache_dir=tmp_path) == expected
 
 

@@ -14,6 +14,7 @@ from anaphora.cli.numbers import count
 from anaphora.cli.progress import pull_progress
 from anaphora.config import (
     DTYPES,
+    GENERATION_CONFIGS,
     HASH_ALGORITHMS,
     CacheConfig,
     EngineConfig,
@@ -100,6 +101,12 @@ def _add_model_flags(group: argparse._ArgumentGroup) -> None:
         "--chat-template", type=Path, metavar="FILE", help="Jinja template instead of the model's own"
     )
     group.add_argument(
+        "--generation-config",
+        choices=GENERATION_CONFIGS,
+        default=_MODEL.generation_config,
+        help="sampling where a request says nothing: auto is the model's own, vllm the API's (default: %(default)s)",
+    )
+    group.add_argument(
         "--seed", type=int, default=_MODEL.seed, help="seeds requests that bring none (default: %(default)s)"
     )
 
@@ -175,6 +182,7 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
             dtype=options.dtype,
             max_model_len=options.max_model_len,
             chat_template=options.chat_template,
+            generation_config=options.generation_config,
             seed=options.seed,
         ),
         cache=CacheConfig(
@@ -254,6 +262,7 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "num_pages": layout.num_usable_pages,
         "kv_tokens": layout.num_usable_pages * layout.page_size,
         "kv_bytes": layout.num_pages * engine.model.page_bytes,
+        "default_sampling": dict(engine.model.sampling),
         "max_num_seqs": engine.config.scheduler.max_num_seqs,
         "max_num_batched_tokens": engine.config.scheduler.max_num_batched_tokens,
         "prefix_caching": engine.config.cache.enable_prefix_caching,

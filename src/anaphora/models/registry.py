@@ -3,7 +3,8 @@
 import difflib
 import functools
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 
 from anaphora.errors import ModelError
@@ -20,6 +21,7 @@ class RegistryModel:
     size_bytes: int
     description: str
     license: str
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def file_name(self) -> str:

@@ -1,13 +1,15 @@
 """What the user named → which files are served.
 
-Knows names and folders; it opens no model file, so whether a model is complete is for its runner to say.
+Knows names and folders; it opens no weights, so whether a model is complete is for its runner to say.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from anaphora.errors import ModelError
+from anaphora.models.generation_config import read_generation_config
 from anaphora.models.pull import PullProgress, ignore_progress, pull
 from anaphora.models.registry import load_registry
 
@@ -19,13 +21,13 @@ class ModelSource:
     """The files of one model.
 
     `path` is a GGUF file or an OpenVINO folder. `name` is what people are shown and what the model is
-    served under when no other name is given. `sha256` is that of the GGUF file, where it is known already.
+    served under when no other name is given. `sampling` is what its author recommends.
     """
 
     kind: Literal["gguf", "openvino-ir"]
     path: Path
     name: str
-    sha256: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolve(
@@ -40,7 +42,7 @@ def resolve(
     name = registry.demo if model is None else model
     if name in registry.names:
         path = pull(name, cache_dir=cache_dir, progress=progress)
-        return ModelSource(kind="gguf", path=path, name=name, sha256=registry.find(name).sha256)
+        return ModelSource(kind="gguf", path=path, name=name, sampling=registry.find(name).sampling)
     path = Path(name).expanduser()
     if path.is_dir():
         return _from_folder(path)
@@ -54,7 +56,7 @@ def _from_folder(folder: Path) -> ModelSource:
         raise ModelError(
             f"{folder} is no OpenVINO model folder: it has no {IR_FILE}.{_hint(folder)} {_accepted()}"
         )
-    return ModelSource(kind="openvino-ir", path=folder, name=folder.resolve().name)
+    return ModelSource(kind="openvino-ir", path=folder, name=folder.resolve().name, sampling=read_generation_config(folder))
 
 
 def _from_file(path: Path) -> ModelSource:
