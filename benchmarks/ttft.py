@@ -28,7 +28,7 @@ from anaphora.request import SamplingParams
 from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan
 
 GREEDY = SamplingParams(max_tokens=1, temperature=0.0)
-WORDS = "system memory block page cache token prompt model answer question river stone cloud garden window paper".split()
+WORDS = ("system", "memory", "block", "page", "cache", "token", "prompt", "model", "river", "stone", "cloud")
 
 
 def make_text(model: LoadedModel, num_tokens: int, rng: random.Random) -> str:
@@ -128,7 +128,7 @@ def start_server(args: Sequence[str]) -> tuple[subprocess.Popen[str], int]:
 def measure(num_tokens: int, rounds: int, args: Sequence[str]) -> dict[str, Any]:
     """Return the samples in milliseconds, by arm."""
     model = load_model(EngineConfig.from_mapping({"num_pages": 300}))
-    rng = random.Random()
+    rng = random.Random()  # noqa: S311 - words, not secrets
     server, port = start_server(args)
     samples: dict[str, list[float]] = {"floor": [], "warm": [], "cold": [], "control": []}
     try:
@@ -169,9 +169,8 @@ def main() -> None:
     result = measure(options.tokens, options.rounds, args)
     medians = {arm: statistics.median(values) for arm, values in result["samples_ms"].items()}
     for arm, values in result["samples_ms"].items():
-        print(
-            f"{arm:>8}  median {medians[arm]:8.2f} ms   min {min(values):8.2f}   max {max(values):8.2f}   n {len(values)}"
-        )
+        span = f"min {min(values):8.2f}   max {max(values):8.2f}   n {len(values)}"
+        print(f"{arm:>8}  median {medians[arm]:8.2f} ms   {span}")
     result["warm_over_floor"] = medians["warm"] / medians["floor"]
     result["cold_over_warm"] = medians["cold"] / medians["warm"]
     suffix = result["tokens"] - result["cached_tokens"]

@@ -98,8 +98,8 @@ def describe(source: ModelSource, loaded: "LoadedRunner", config: ModelConfig) -
     tokenizer = Tokenizer(loaded.tokenizer, vocab_size=facts.vocab_size, eos_token_ids=facts.eos_token_ids)
     if tokenizer.vocab_size > facts.vocab_size:
         raise ModelError(
-            f"the tokenizer of {source.name} knows {tokenizer.vocab_size:,} tokens, but the model only {facts.vocab_size:,}; "
-            "its files do not belong together"
+            f"the tokenizer of {source.name} knows {tokenizer.vocab_size:,} tokens, "
+            f"but the model only {facts.vocab_size:,}; its files do not belong together"
         )
     return LoadedModel(
         runner=loaded.runner,
@@ -197,6 +197,7 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
         web,
         served_models=engine.served_models,
         renderer=engine.model.renderer,
+        default_sampling=engine.model.sampling,
         count_unknown_field=engine.metrics.count_unknown_field,
         strict_fields=strict_fields,
         lifespan=lifespan,

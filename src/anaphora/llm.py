@@ -58,7 +58,8 @@ class LLM:
     ) -> list[Completion]:
         """Complete one or several prompts, each a text or token ids; several run together in the same steps.
 
-        Without `params`, the model's recommended sampling is used. With `params.n` over 1, each prompt gives n completions one after another.
+        Without `params`, the model's recommended sampling is used. With `params.n` over 1, each prompt gives n
+        completions one after another.
         Raises RequestError before anything runs when one of them is empty or can never fit.
         """
         token_lists = [self._token_ids(prompt) for prompt in _as_prompts(prompts)]

@@ -35,7 +35,8 @@ class NarrowRunner:
 
     def __init__(self, runner: Any, num_pages: int) -> None:
         self._runner = runner
-        self._layout = replace(runner.layout, num_pages=num_pages)
+        layout: KVLayout = runner.layout
+        self._layout = replace(layout, num_pages=num_pages)
 
     @property
     def layout(self) -> KVLayout:

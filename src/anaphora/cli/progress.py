@@ -26,4 +26,5 @@ def pull_progress(name: str) -> Iterator[PullProgress]:
     try:
         yield show
     finally:
-        bars.stop()
+        if tasks:
+            bars.stop()

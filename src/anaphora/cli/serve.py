@@ -295,9 +295,15 @@ def start_screen(facts: dict[str, Any]) -> str:
             "exact reuse",
             "on: only what a prefill wrote" if facts["exact_reuse"] else "off: replies are reused as written",
         ),
+        ("sampling", _sampling_line(facts["default_sampling"])),
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)
+
+
+def _sampling_line(values: dict[str, float]) -> str:
+    recommended = ", ".join(f"{name} {value:g}" for name, value in values.items())
+    return f"{recommended} where a request says nothing" if recommended else "the API's defaults"
 
 
 def curl_line(facts: dict[str, Any], *, needs_key: bool) -> str:

@@ -33,5 +33,7 @@ def check_recommended(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     try:
         SamplingParams(**values)
     except (InvalidRequestError, TypeError) as error:
-        raise ModelError(f"the sampling recommended in {where} is wrong: {error}; try --generation-config vllm") from error
+        raise ModelError(
+            f"the sampling recommended in {where} is wrong: {error}; try --generation-config vllm"
+        ) from error
     return dict(values)

@@ -56,7 +56,9 @@ def _from_folder(folder: Path) -> ModelSource:
         raise ModelError(
             f"{folder} is no OpenVINO model folder: it has no {IR_FILE}.{_hint(folder)} {_accepted()}"
         )
-    return ModelSource(kind="openvino-ir", path=folder, name=folder.resolve().name, sampling=read_generation_config(folder))
+    return ModelSource(
+        kind="openvino-ir", path=folder, name=folder.resolve().name, sampling=read_generation_config(folder)
+    )
 
 
 def _from_file(path: Path) -> ModelSource:

@@ -1,0 +1,129 @@
+"""The prompts of a request, as text, token ids or messages, turned into token ids."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from anaphora.engine.protocols import Tokenizer
+from anaphora.errors import ContextLengthError, InvalidRequestError
+from anaphora.ids import TokenId
+from anaphora.models.spans import SpanMap
+from anaphora.server.validation import wrong
+
+_LONG_TEXT_CHARS = 65_536
+"""From here on tokenising may hold up the streams of others, so it is done in another thread."""
+
+
+class ChatRenderer(Protocol):
+    """Messages to token ids, by the model's chat template."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> tuple[Sequence[TokenId], SpanMap | None]:
+        """Return the prompt and where each message lies in it; raise InvalidRequestError if the template refuses."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt: its path in the body, its ids, its text if that was given, and its parts if it was a chat."""
+
+    path: str
+    token_ids: Sequence[TokenId]
+    text: str | None = None
+    spans: SpanMap | None = None
+
+    def text_by(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
+        """Return the text as it was given, or that of the ids."""
+        if self.text is not None:
+            return self.text
+        return tokenizer.decode(self.token_ids, skip_special_tokens=skip_special_tokens)
+
+    def num_output_tokens(self, asked: int | None, default: int | None, max_model_len: int) -> int:
+        """Return how many tokens may be generated: those asked for, or else the default as far as it fits."""
+        room = max_model_len - len(self.token_ids)
+        if room < 1 or (asked or 0) > room:
+            raise self._too_long(asked, max_model_len)
+        return asked or min(default or room, room)
+
+    def _too_long(self, asked: int | None, max_model_len: int) -> ContextLengthError:
+        room = max_model_len - len(self.token_ids)
+        remedy = f"shorten the prompt or ask for at most {room} tokens" if room > 0 else "shorten the prompt"
+        return ContextLengthError(
+            f"this model's maximum context length is {max_model_len} tokens, but {self.path} has "
+            f"{len(self.token_ids)} tokens and {asked or 1} more are to be generated, "
+            f"{len(self.token_ids) + (asked or 1)} in all; {remedy}, or raise --max-model-len",
+            param=self.path,
+        )
+
+
+async def read_prompts(value: Any, tokenizer: Tokenizer, *, add_special_tokens: bool) -> list[Prompt]:
+    """Return the prompts of a completion: a text, a list of texts, token ids, or a list of lists of token ids."""
+    if isinstance(value, str):
+        return [await _read_text(value, "prompt", tokenizer, add_special_tokens)]
+    if not isinstance(value, list):
+        raise wrong(
+            "prompt", value, "a string, a list of strings, a list of token ids, or a list of such lists"
+        )
+    if not value:
+        raise InvalidRequestError("prompt is an empty list; send at least one token or text", param="prompt")
+    if not isinstance(value[0], str | list):
+        return [_read_ids(value, "prompt", tokenizer)]
+    prompts = []
+    for i, item in enumerate(value):
+        if isinstance(item, str) and isinstance(value[0], str):
+            prompts.append(await _read_text(item, f"prompt[{i}]", tokenizer, add_special_tokens))
+        elif isinstance(item, list) and isinstance(value[0], list):
+            prompts.append(_read_ids(item, f"prompt[{i}]", tokenizer))
+        else:
+            raise wrong(
+                f"prompt[{i}]", item, "a string" if isinstance(value[0], str) else "a list of token ids"
+            )
+    return prompts
+
+
+async def render_chat(
+    messages: Sequence[Mapping[str, Any]], renderer: ChatRenderer | None, add_generation_prompt: bool
+) -> Prompt:
+    """Return the prompt of a chat."""
+    if renderer is None:
+        raise InvalidRequestError(
+            "this model has no chat template; start the server with --chat-template FILE, or use /v1/completions",
+            param="messages",
+        )
+    num_chars = sum(len(str(message["content"])) for message in messages)
+    render = partial(renderer.render, messages, add_generation_prompt=add_generation_prompt)
+    token_ids, spans = render() if num_chars < _LONG_TEXT_CHARS else await asyncio.to_thread(render)
+    if not token_ids:
+        raise InvalidRequestError("messages render to an empty prompt; send some text", param="messages")
+    return Prompt("messages", token_ids, spans=spans)
+
+
+async def encode(text: str, tokenizer: Tokenizer, *, add_special_tokens: bool) -> list[TokenId]:
+    """Return the ids of a text without holding up others while it is long."""
+    if len(text) < _LONG_TEXT_CHARS:
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=add_special_tokens)
+
+
+async def _read_text(text: str, path: str, tokenizer: Tokenizer, add_special_tokens: bool) -> Prompt:
+    token_ids = await encode(text, tokenizer, add_special_tokens=add_special_tokens) if text else []
+    if not token_ids:
+        raise InvalidRequestError(f"{path} is empty; send some text", param=path)
+    return Prompt(path, token_ids, text)
+
+
+def _read_ids(token_ids: list[Any], path: str, tokenizer: Tokenizer) -> Prompt:
+    if not token_ids:
+        raise InvalidRequestError(f"{path} is an empty list; send at least one token id", param=path)
+    check_token_ids(token_ids, path, tokenizer.vocab_size)
+    return Prompt(path, token_ids)
+
+
+def check_token_ids(token_ids: Sequence[Any], path: str, vocab_size: int) -> None:
+    """Refuse anything but integers below the size of the vocabulary; true and false are no integers here."""
+    for i, token_id in enumerate(token_ids):
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise wrong(f"{path}[{i}]", token_id, f"a token id from 0 to {vocab_size - 1}")

@@ -1,0 +1,52 @@
+"""What all endpoints share: the engine, the settings, and how bodies and models are checked."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from anaphora.config import ServerConfig
+from anaphora.engine.protocols import EngineClient
+from anaphora.errors import UnknownModelError
+from anaphora.server.bodies import AnyBody, ModelBody, parse_body
+from anaphora.server.fields import UnknownFields
+from anaphora.server.prompts import ChatRenderer
+from anaphora.server.sse import Stopping
+from anaphora.server.validation import read_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """One engine, served under one or more names.
+
+    `default_sampling` holds where a request says nothing;
+    `stopping` is set when no request may take any longer.
+    """
+
+    engine: EngineClient
+    config: ServerConfig
+    served_models: Sequence[str]
+    renderer: ChatRenderer | None
+    unknown_fields: UnknownFields
+    default_sampling: Mapping[str, Any] = field(default_factory=dict)
+    stopping: Stopping = field(default_factory=Stopping)
+    started_at: int = field(default_factory=lambda: int(time.time()))
+
+    async def read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
+        """Return the checked body of a request; one that names a model must name one of ours."""
+        payload = await read_json(request, self.config.max_body_bytes)
+        body = parse_body(kind, payload, self.unknown_fields)
+        if isinstance(body, ModelBody) and body.model is not None:
+            self.check_model(body.model)
+        return body
+
+    def check_model(self, name: str) -> None:
+        """Refuse a model that is not served here."""
+        if name not in self.served_models:
+            raise UnknownModelError(
+                f"the model {name!a} is not served here; use one of: {', '.join(self.served_models)}",
+                param="model",
+                code="model_not_found",
+            )

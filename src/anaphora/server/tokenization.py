@@ -1,0 +1,58 @@
+"""/tokenize and /detokenize, in vLLM's shapes."""
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from anaphora.errors import InvalidRequestError
+from anaphora.ids import TokenId
+from anaphora.server.bodies import DetokenizeBody, TokenizeBody
+from anaphora.server.messages import check_messages
+from anaphora.server.prompts import check_token_ids, encode, render_chat
+from anaphora.server.serving import Serving
+from anaphora.server.validation import wrong
+from anaphora.server.wire_errors import json_response
+
+
+class TokenizationEndpoints:
+    """Text or messages to token ids, exactly as the generating endpoints see them, and back."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def tokenize(self, request: Request) -> Response:
+        """Answer with the ids of a prompt or of a conversation."""
+        body = await self._serving.read(request, TokenizeBody)
+        token_ids = await self._token_ids(body)
+        return json_response(
+            {
+                "count": len(token_ids),
+                "max_model_len": self._serving.engine.max_model_len,
+                "tokens": list(token_ids),
+                "token_strs": None,
+            }
+        )
+
+    async def _token_ids(self, body: TokenizeBody) -> Sequence[TokenId]:
+        if (body.prompt is None) == (body.messages is None):
+            raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
+        if body.prompt is not None:
+            add_special_tokens = body.add_special_tokens is not False
+            return await encode(
+                body.prompt, self._serving.engine.tokenizer, add_special_tokens=add_special_tokens
+            )
+        if body.add_special_tokens:
+            raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
+        messages = check_messages(body.messages, self._serving.unknown_fields)
+        prompt = await render_chat(messages, self._serving.renderer, body.add_generation_prompt)
+        return prompt.token_ids
+
+    async def detokenize(self, request: Request) -> Response:
+        """Answer with the text of some ids, markup included."""
+        body = await self._serving.read(request, DetokenizeBody)
+        if not isinstance(body.tokens, list):
+            raise wrong("tokens", body.tokens, "a list of token ids")
+        tokenizer = self._serving.engine.tokenizer
+        check_token_ids(body.tokens, "tokens", tokenizer.vocab_size)
+        return json_response({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=False)})

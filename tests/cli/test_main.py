@@ -1,0 +1,78 @@
+"""The command line: help, exit codes, one clear line for every error."""
+
+import json
+
+import pytest
+
+from anaphora.cli.main import main
+from anaphora.cli.numbers import count
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("4G", 4 * 2**30), ("0.5M", 2**19), ("2g", 2 * 10**9)],
+)
+def test_numbers_may_have_units(text: str, number: int) -> None:
+    """Small letters count in thousands, capital letters in 1,024s."""
+    assert count(text) == number
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], ["COMMAND"]),
+        (["fly"], ["fly"]),
+        (["serve", "--disable-prefix-caching"], ["--disable-prefix-caching"]),
+        (["serve", "--block-size", "many"], ["'many' is not a number such as 8192, 8k or 4G"]),
+        (["serve", "--max-num-seqs", "1.5"], ["'1.5' is not a whole number"]),
+        (["serve", "--prefix-caching-hash-algo", "md5"], ["md5", "sha256"]),
+        (["serve", "--dtype", "int4"], ["int4", "bfloat16"]),
+        (["serve", "--port", "70000"], ["--port is 70000", "65535"]),
+        (["serve", "--max-num-seqs", "0"], ["--max-num-seqs is 0", "at least 1"]),
+        (["serve", "--watermark", "1"], ["--watermark is 1", "below 1"]),
+        (
+            ["serve", "--max-num-batched-tokens", "8"],
+            ["--max-num-batched-tokens is 8", "--max-num-seqs, which is 32"],
+        ),
+        (["serve", "--api-key", ""], ["--api-key is empty"]),
+        (["serve", "--tenant-salt-secret-file", "/no/such/file"], ["/no/such/file", "cannot be read"]),
+        (["serve", "--port", "0", "gpt-7"], ["there is no model, file or folder gpt-7"]),
+        (["serve", "--port", "0", "Qwen/Qwen2.5-0.5B"], ["Qwen/Qwen2.5-0.5B", "Hugging Face id"]),
+        (["pull", "gpt-7"], ["no model is named 'gpt-7'", "smollm2-135m"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_message_and_exit_code_1(
+    argv: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, and nothing on standard output."""
+    try:
+        code = main(argv)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else -1
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (1, "")
+    assert captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+    for word in words:
+        assert word in captured.err
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["serve", "--help"], ["pull", "--help"], ["--version"]])
+def test_help_is_printed_with_exit_code_0(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command has an example."""
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    out = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert "anaphora" in out
+    if len(argv) == 2:
+        assert "example:" in out
+
+
+@pytest.mark.model
+def test_pull_prints_where_the_model_lies(capsys: pytest.CaptureFixture[str]) -> None:
+    """For people a path, for machines JSON."""
+    assert main(["pull", "smollm2-135m", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"] == "smollm2-135m"
+    assert found["path"].endswith("SmolLM2-135M-Instruct.Q4_1.gguf")

@@ -1,0 +1,105 @@
+"""The flags of `anaphora serve`, and the screen at its start."""
+
+import argparse
+
+import pytest
+
+from anaphora.cli import serve
+from anaphora.config import EngineConfig, ServerConfig
+
+FACTS = {
+    "url": "http://127.0.0.1:8000",
+    "model": ["a", "b"],
+    "runner": "openvino, 2 threads",
+    "precision": "bfloat16, K/V bf16",
+    "max_model_len": 8192,
+    "page_size": 32,
+    "block_size": 16,
+    "blocks_per_page": 2,
+    "num_pages": 999,
+    "kv_tokens": 31968,
+    "kv_bytes": 2**30,
+    "max_num_seqs": 32,
+    "max_num_batched_tokens": 512,
+    "default_sampling": {"temperature": 0.2},
+    "prefix_caching": True,
+    "exact_reuse": False,
+    "min_prefill_tokens": 2,
+}
+
+
+def options(*argv: str) -> argparse.Namespace:
+    """Parse a command line."""
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def test_no_flags_are_the_defaults_of_the_settings() -> None:
+    """The command line invents none of its own."""
+    assert serve.engine_config(options()) == EngineConfig()
+    assert serve.server_config(options()) == ServerConfig()
+
+
+def test_a_line_for_vllm_mostly_works() -> None:
+    """The spelling is vLLM's."""
+    line = (
+        "m.gguf --host 0.0.0.0 --port 9 --api-key one two --served-model-name x y --max-model-len 4k --max-num-seqs 4 "
+        "--max-num-batched-tokens 64 --block-size 32 --no-enable-prefix-caching --prefix-caching-hash-algo sha256 "
+        "--kv-cache-memory-bytes 1G --num-pages 50 --dtype float32 --seed 7 --enable-force-include-usage "
+        "--no-scheduler-reserve-full-isl --watermark 0.05 --enable-prompt-tokens-details --generation-config vllm"
+    )
+    parsed = options(*line.split())
+    engine, web = serve.engine_config(parsed), serve.server_config(parsed)
+    assert (engine.model.model, engine.model.served_model_name) == ("m.gguf", ("x", "y"))
+    assert (engine.model.max_model_len, engine.model.dtype, engine.model.seed) == (4000, "float32", 7)
+    assert engine.model.generation_config == "vllm"
+    assert (engine.cache.enable_prefix_caching, engine.cache.block_size) == (False, 32)
+    assert (engine.cache.kv_cache_memory_bytes, engine.cache.num_pages) == (2**30, 50)
+    assert (engine.scheduler.max_num_seqs, engine.scheduler.max_num_batched_tokens) == (4, 64)
+    assert (engine.scheduler.scheduler_reserve_full_isl, engine.scheduler.watermark) == (False, 0.05)
+    assert (web.host, web.port, web.api_keys, web.enable_force_include_usage) == (
+        "0.0.0.0",
+        9,
+        ("one", "two"),
+        True,
+    )
+
+
+def test_the_api_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key on the command line can be read by others on the machine."""
+    monkeypatch.setenv("ANAPHORA_API_KEY", "secret")
+    assert serve.server_config(options()).api_keys == ("secret",)
+    assert serve.server_config(options("--api-key", "other")).api_keys == ("other",)
+
+
+def test_the_start_screen_says_what_can_be_reused() -> None:
+    """And which pages there are."""
+    screen = serve.start_screen(FACTS)
+    assert "a prompt can reuse at most floor((L-1)/16)*16 tokens" in screen
+    assert "999 of 32 tokens, 2 blocks of 16 each" in screen
+    assert "31,968 tokens in 1.00 GiB" in screen
+    assert "temperature 0.2" in screen
+
+
+def test_the_start_screen_says_when_caching_is_off() -> None:
+    """Instead of the law."""
+    screen = serve.start_screen({**FACTS, "prefix_caching": False, "default_sampling": {}})
+    assert "off: every prompt is computed in full" in screen
+    assert "floor" not in screen
+
+
+@pytest.mark.parametrize("needs_key", [False, True])
+def test_the_curl_line_can_be_pasted(*, needs_key: bool) -> None:
+    """With a place for the key if one is needed."""
+    line = serve.curl_line(FACTS, needs_key=needs_key)
+    assert line.startswith("curl http://127.0.0.1:8000/v1/chat/completions")
+    assert ("Authorization" in line) is needs_key
+
+
+def test_operators_are_warned_of_what_they_may_not_know() -> None:
+    """Open to others without a key; keys without a lasting secret."""
+    assert serve.warnings(ServerConfig()) == []
+    assert "without an API key" in serve.warnings(ServerConfig(host="0.0.0.0"))[0]
+    assert "--tenant-salt-secret-file" in serve.warnings(ServerConfig(api_keys=("k",)))[0]
+    assert serve.warnings(ServerConfig(api_keys=("k",), tenant_salt_secret=bytes(16))) == []
