@@ -1,0 +1,61 @@
+"""A path → a model that is ready to run: puts the parts of this package together, and checks that they fit."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import openvino_genai
+
+from anaphora.config import CacheConfig, ModelConfig
+from anaphora.errors import ModelError
+from anaphora.runner.openvino.free_memory import free_memory_bytes
+from anaphora.runner.openvino.kv_store import KVStore, bytes_per_page, check_one_request_fits, pages_that_fit
+from anaphora.runner.openvino.model import PagedModel, load_paged_model
+from anaphora.runner.openvino.model_facts import ModelFacts, gather_facts
+from anaphora.runner.openvino.model_files import choose_max_model_len, open_model_files
+from anaphora.runner.openvino.native_errors import reason_of
+from anaphora.runner.openvino.runner import OpenVINORunner, Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRunner:
+    """A model that is ready to run; `tokenizer` is the library's, to be wrapped."""
+
+    runner: OpenVINORunner
+    tokenizer: openvino_genai.Tokenizer
+    facts: ModelFacts
+
+
+def load_runner(
+    path: Path, *, cache_folder: Path, model_config: ModelConfig, cache_config: CacheConfig, sampler: Sampler
+) -> LoadedRunner:
+    """Load a GGUF file or an OpenVINO folder and allocate its K/V pages.
+
+    Conversions of GGUF files are kept in `cache_folder`.
+    Raises ModelError, ConfigError or NotEnoughMemoryError, each one line with value, limit and remedy.
+    """
+    files = open_model_files(path, cache_folder)
+    max_model_len = choose_max_model_len(files.context_length, model_config.max_model_len)
+    tokenizer = _load_tokenizer(files.folder)
+    model = load_paged_model(files.folder, model_config.dtype)
+    kv_store = _make_kv_store(model, cache_config, max_model_len)
+    runner = OpenVINORunner(model, kv_store, sampler, block_size=cache_config.block_size)
+    return LoadedRunner(runner, tokenizer, gather_facts(files, model, max_model_len))
+
+
+def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -> KVStore:
+    page_bytes = bytes_per_page(model.kv_ports)
+    num_pages = pages_that_fit(
+        page_bytes,
+        num_pages=config.num_pages,
+        kv_cache_memory_bytes=config.kv_cache_memory_bytes,
+        free_bytes=free_memory_bytes(),
+    )
+    check_one_request_fits(num_pages, max_model_len, model.page_size, page_bytes)
+    return KVStore(model.kv_ports, num_pages)
+
+
+def _load_tokenizer(folder: Path) -> openvino_genai.Tokenizer:
+    try:
+        return openvino_genai.Tokenizer(folder)
+    except RuntimeError as error:
+        raise ModelError(f"OpenVINO cannot load the tokenizer in {folder}: {reason_of(error)}") from error
