@@ -140,7 +140,9 @@ def build_engine(
         cache=config.cache,
         layout=layout,
         read_pages=lambda: manager.pool.usage(),  # noqa: PLW0108 - there is no manager yet
-        read_requests=lambda: RequestCounts(scheduler.num_running, scheduler.num_waiting),
+        read_requests=lambda: RequestCounts(
+            scheduler.num_running, scheduler.num_waiting - scheduler.num_deferred, scheduler.num_deferred
+        ),
     )
     manager = KVManager(
         layout,

@@ -7,11 +7,12 @@ large a page is) is not here: it is computed once by the runner and handed on as
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from anaphora.errors import ConfigError
 
 HASH_ALGORITHMS = ("sha256",)
+SCHEDULING_POLICIES = ("fcfs", "priority")
 GENERATION_CONFIGS = ("auto", "vllm")
 DTYPES = ("auto", "bfloat16", "float32")
 
@@ -81,18 +82,35 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """How steps are filled. `watermark` is the share of pages kept free when a waiting request is admitted."""
+    """How steps are filled, and who is admitted.
+
+    `watermark` is the share of pages kept free when a waiting request is admitted. A request whose missing
+    blocks another one computes waits for them, `coalesce_deadline_ms` at most; 0 is never. Behind a head that
+    does not fit, `admission_lookahead` others are tried, `admission_max_passes` times.
+    """
 
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
     long_prefill_token_threshold: int = 0
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    coalesce_deadline_ms: int = 60_000
+    admission_lookahead: int = 8
+    admission_max_passes: int = 8
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        _at_least("coalesce_deadline_ms", self.coalesce_deadline_ms, 0)
+        _at_least("admission_lookahead", self.admission_lookahead, 0)
+        _at_least("admission_max_passes", self.admission_max_passes, 0)
+        if self.scheduling_policy not in SCHEDULING_POLICIES:
+            raise ConfigError(
+                f"--scheduling-policy is {self.scheduling_policy!r}, "
+                f"but must be one of {', '.join(SCHEDULING_POLICIES)}"
+            )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"--max-num-batched-tokens is {self.max_num_batched_tokens}, but must be at least --max-num-seqs, "

@@ -4,7 +4,7 @@ The same scheduler, cache and runner as behind HTTP, stepped by the caller's own
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -109,21 +109,24 @@ class LLM:
             GenerateInput(
                 request_id=RequestId(f"llm-{next(self._numbers)}"),
                 prompt_token_ids=token_ids,
-                params=one,
+                params=params,
                 cache_salt=cache_salt,
             )
             for token_ids in token_lists
-            for one in _each(params)
         ]
         self._add_all(inputs)
-        outputs: dict[RequestId, list[RequestOutput]] = {item.request_id: [] for item in inputs}
+        outputs: dict[tuple[RequestId, int], list[RequestOutput]] = {
+            (item.request_id, index): [] for item in inputs for index in range(params.n)
+        }
         try:
             while self.engine.core.has_work:
                 for output in self.engine.core.step().outputs:
-                    outputs[output.request_id].append(output)
+                    outputs[output.request_id, output.index].append(output)
         finally:
             self._abort_all(inputs)  # after an interrupt in a notebook, nothing is left behind
-        return [_completion(item, outputs[item.request_id]) for item in inputs]
+        return [
+            _completion(item, outputs[item.request_id, index]) for item in inputs for index in range(params.n)
+        ]
 
     def _add_all(self, inputs: Sequence[GenerateInput]) -> None:
         try:
@@ -136,13 +139,6 @@ class LLM:
     def _abort_all(self, inputs: Sequence[GenerateInput]) -> None:
         for item in inputs:
             self.engine.core.abort(item.request_id)
-
-
-def _each(params: SamplingParams) -> Iterator[SamplingParams]:
-    """Yield the parameters of each of the n completions: a given seed counts up, so that they differ."""
-    for number in range(params.n):
-        seed = None if params.seed is None else params.seed + number
-        yield params.with_changes(n=1, seed=seed)
 
 
 def _completion(item: GenerateInput, outputs: Sequence[RequestOutput]) -> Completion:

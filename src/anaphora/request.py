@@ -160,7 +160,9 @@ class Request:
     `token_ids` holds the prompt and then the outputs; K/V exist for the first `num_computed_tokens` of them.
     `num_cached_tokens` is None until the first admission and never changes afterwards.
     `seed` decides every random draw together with the position of the token, so the same seed gives the
-    same text whatever the batch. `tenant_salt` and `cache_salt` narrow the namespace of its cache entries.
+    same text whatever the batch. A lower `priority` goes first, where priorities count. `is_fork` says that its
+    prompt was computed for another request, whose pages it shares. `tenant_salt` and `cache_salt` narrow
+    the namespace of its cache entries.
     """
 
     request_id: RequestId
@@ -172,6 +174,8 @@ class Request:
     tenant_salt: bytes | None = None
     cache_salt: str | None = None
     skip_reading_cache: bool = False
+    priority: int = 0
+    is_fork: bool = False
     num_prompt_tokens: int = field(init=False)
     status: RequestStatus = RequestStatus.WAITING
     num_computed_tokens: int = 0
@@ -223,9 +227,9 @@ class Usage:
 class RequestOutput:
     """What one step added to a request: new tokens, the text that is now certain, and whether it ended.
 
-    `text` may be shorter than the tokens: half a character and a possible beginning of a stop string are
-    held back. The last output of a request has `finish_reason` set.
-    `stop_reason` is the stop string or stop token id that ended it, else None.
+    `index` tells which of the request's n sequences it belongs to. `text` may be shorter than the tokens:
+    half a character and a possible beginning of a stop string are held back. The last output of a sequence
+    has `finish_reason` set. `stop_reason` is the stop string or stop token id that ended it, else None.
     """
 
     request_id: RequestId
@@ -235,3 +239,4 @@ class RequestOutput:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
+    index: int = 0

@@ -85,7 +85,7 @@ class CacheStory:
         request_id, chain = RequestId(name), self.chain(tokens, salt)
         self.manager.open(request_id, chain)
         lookup = NO_HIT if skip_reading else self.manager.lookup(chain, len(tokens), len(tokens))
-        admission = self.manager.admit(request_id, lookup, len(tokens))
+        admission = self.manager.admit(request_id, lookup, len(tokens), len(tokens))
         if admission is None:
             self.manager.close(request_id)
             return None
@@ -100,7 +100,7 @@ class CacheStory:
         known = self.tokens[name]
         for token in tokens:
             known.append(token)
-            if not self.manager.grow(RequestId(name), len(known)):
+            if self.manager.grow(RequestId(name), len(known)) is None:
                 return False
             self.manager.commit(RequestId(name), known, len(known), is_decode=True)
             self.manager.check_invariants()

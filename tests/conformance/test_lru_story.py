@@ -215,9 +215,9 @@ def test_case_61_chunks_publish_at_their_commits() -> None:
     story.manager.open("R", story.chain(tokens))  # type: ignore[arg-type]
     lookup = story.manager.lookup(story.chain(tokens), 100, 100)
     counts = []
-    assert story.manager.admit("R", lookup, 30)  # type: ignore[arg-type]
+    assert story.manager.admit("R", lookup, 30, 100)  # type: ignore[arg-type]
     for end in (30, 64, 100):
-        assert story.manager.grow("R", end)  # type: ignore[arg-type]
+        assert story.manager.grow("R", end) is not None  # type: ignore[arg-type]
         before = len(story.pages("R"))
         story.manager.commit("R", tokens, end, is_decode=False)  # type: ignore[arg-type]
         counts.append((before, len(story.indexed())))

@@ -116,7 +116,7 @@ def test_requests_without_a_seed_get_different_ones_that_repeat_with_the_engines
     for _ in range(2):
         engine = small_engine()
         for name in ("A", "B"):
-            engine.core.add(prompt(name), 0.0)
+            engine.core.add(prompt(name, f"{name} asks"), 0.0)
         plan = engine.scheduler.plan(0.0)
         seeds.append([chunk.samples[0].seed for chunk in plan.chunks])
     assert seeds[0] == seeds[1]

@@ -131,7 +131,8 @@ def test_a_resumed_request_is_not_counted_again(story: Story) -> None:
     story.admit(request := make_request(num_tokens=40), num_cached=16)
     story.append(request, *[1.0] * 9)
     story.metrics.request_preempted(request)
-    story.metrics.request_resumed(request, num_reused_tokens=32, num_recomputed_tokens=16)
+    story.metrics.request_resumed(request, num_reused_tokens=32)
+    story.metrics.tokens_recomputed(request, 16)
     story.append(request, 2.0)
     seen = story.seen
     assert (seen.prefix_cache_queries, seen.prefix_cache_hits) == (40, 16)

@@ -68,6 +68,12 @@ vllm:num_preemptions_total{engine="0",model_name="m"} 1
 # HELP anaphora:preemption_recomputed_tokens_total Tokens computed before a preemption and again after it.
 # TYPE anaphora:preemption_recomputed_tokens_total counter
 anaphora:preemption_recomputed_tokens_total{engine="0",model_name="m"} 17
+# HELP anaphora:coalesced_tokens_total Reused tokens that a request had waited for while another one computed them.
+# TYPE anaphora:coalesced_tokens_total counter
+anaphora:coalesced_tokens_total{engine="0",model_name="m"} 48
+# HELP anaphora:coalesce_timeouts_total Waits for another request's blocks that ran out.
+# TYPE anaphora:coalesce_timeouts_total counter
+anaphora:coalesce_timeouts_total{engine="0",model_name="m"} 1
 # HELP anaphora:page_evictions_total Cached pages taken for new content.
 # TYPE anaphora:page_evictions_total counter
 anaphora:page_evictions_total{engine="0",model_name="m"} 0
@@ -94,6 +100,8 @@ vllm:request_prompt_tokens_count{engine="0",model_name="m"} 1
 """
 
 NAMES = [
+    "anaphora:coalesce_timeouts_total",
+    "anaphora:coalesced_tokens_total",
     "anaphora:page_evictions_total",
     "anaphora:pages",
     "anaphora:preemption_recomputed_tokens_total",
@@ -145,7 +153,9 @@ def snapshot() -> MetricsSnapshot:
         request.token_ids.append(2)
         metrics.token_appended(request, now)
         metrics.request_preempted(request) if now == 1.5 else None
-    metrics.request_resumed(request, 32, 17)
+    metrics.tokens_recomputed(request, 17)
+    metrics.request_coalesced(request, 48)
+    metrics.coalescing_timed_out(request)
     request.finish_reason = FinishReason.STOP
     metrics.request_finished(request, 2.0)
     metrics.count_unknown_field("top_a")

@@ -4,7 +4,7 @@ The runner's tokens depend on the K/V really read, so a text that equals the one
 every page, copy and provenance was right.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -34,26 +34,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         budget=st.integers(4, 24),
         least=st.integers(1, 2),
         threshold=st.sampled_from([0, 3, 5]),
+        coalesce_ms=st.sampled_from([0, 2_000, 60_000]),
+        limits=st.sampled_from([(0, 0), (2, 1), (8, 8)]),
+        policy=st.sampled_from(["fcfs", "priority"]),
         reserve=st.booleans(),
     )
     def begin(
-        self,
-        shape: tuple[int, int],
-        num_pages: int,
-        budget: int,
-        least: int,
-        threshold: int,
-        *,
-        reserve: bool,
+        self, shape: tuple[int, int], num_pages: int, least: int, limits: tuple[int, int], **options: Any
     ) -> None:
         """Start with an empty pool."""
         self.story = SchedulerStory(
             KVLayout(*shape, num_pages, least),
-            budget=budget,
+            budget=options["budget"],
             max_num_seqs=4,
             exact_reuse=self.exact_reuse,
-            reserve_full=reserve,
-            threshold=threshold,
+            reserve_full=options["reserve"],
+            threshold=options["threshold"],
+            coalesce_ms=options["coalesce_ms"],
+            lookahead=limits[0],
+            max_passes=limits[1],
+            policy=options["policy"],
             kernels_differ=self.exact_reuse,
             max_model_len=min(48, (num_pages - 1) * shape[1]),
         )
@@ -69,22 +69,28 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def return_with_history(self, data: st.DataObject, tail: list[int], num_outputs: int) -> None:
         """A reply comes back as part of the next prompt."""
-        self.arrive_with(data.draw(st.sampled_from(self.histories)) + tail, num_outputs, skip=False)
+        self.arrive_with(data.draw(st.sampled_from(self.histories)) + tail, num_outputs)
 
-    @rule(tokens=PROMPTS, num_outputs=st.integers(1, 9), skip=st.booleans())
-    def arrive(self, tokens: list[int], num_outputs: int, *, skip: bool) -> None:
+    @rule(
+        tokens=PROMPTS,
+        num_outputs=st.integers(1, 9),
+        n=st.sampled_from([1, 1, 2, 3]),
+        priority=st.integers(0, 2),
+        skip=st.booleans(),
+    )
+    def arrive(self, tokens: list[int], num_outputs: int, n: int, priority: int, *, skip: bool) -> None:
         """A request comes."""
-        self.arrive_with(tokens, num_outputs, skip=skip)
+        self.arrive_with(tokens, num_outputs, n, priority=priority, skip_reading_cache=skip)
 
-    def arrive_with(self, tokens: list[int], num_outputs: int, *, skip: bool) -> None:
+    def arrive_with(self, tokens: list[int], num_outputs: int, n: int = 1, **options: Any) -> None:
         """Send it, unless it could never fit."""
         limit = self.story.scheduler.max_model_len
         if len(tokens) + num_outputs > limit:
             return
         self.count += 1
         params = SamplingParams(max_tokens=num_outputs, temperature=0.0)
-        name = f"R{self.count}"
-        self.live[name] = self.story.add(name, tokens, params, skip_reading_cache=skip)
+        for request in self.story.add_n(n, f"R{self.count}.", tokens, params, **options):
+            self.live[str(request.request_id)] = request
 
     @rule(turns=st.integers(1, 4))
     def step(self, turns: int) -> None:
@@ -129,7 +135,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened: all that is left runs to its end, and every page comes back."""
         if hasattr(self, "story"):
-            self.story.run(2000)
+            self.story.run(1500)
             self.judge_finished()
             assert not self.live
             assert self.story.manager.pool.usage().used == 0

@@ -1,7 +1,7 @@
 """A scheduler with a FakeRunner, stepped by hand."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
@@ -31,6 +31,10 @@ class SchedulerStory:
         script: Mapping[str, Sequence[int]] | None = None,
         listener: SchedulerListener | None = None,
         kernels_differ: bool = True,
+        policy: Literal["fcfs", "priority"] = "fcfs",
+        coalesce_ms: int = 60_000,
+        lookahead: int = 8,
+        max_passes: int = 8,
     ) -> None:
         self.manager = KVManager(layout, enable_prefix_caching=caching, exact_reuse=exact_reuse)
         self.scheduler = Scheduler(
@@ -40,6 +44,10 @@ class SchedulerStory:
                 watermark=watermark,
                 scheduler_reserve_full_isl=reserve_full,
                 long_prefill_token_threshold=threshold,
+                scheduling_policy=policy,
+                coalesce_deadline_ms=coalesce_ms,
+                admission_lookahead=lookahead,
+                admission_max_passes=max_passes,
             ),
             self.manager,
             model_fingerprint=bytes(32),
@@ -55,17 +63,26 @@ class SchedulerStory:
         self, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: Any
     ) -> Request:
         """Queue a request."""
-        request = Request(
-            request_id=RequestId(name),
-            token_ids=list(tokens),
-            params=params or SamplingParams(max_tokens=4, temperature=0.0),
-            seed=0,
-            arrival_time=self.clock.now(),
-            **options,
-        )
-        self.scheduler.add(request)
-        self.requests[name] = request
-        return request
+        return self.add_n(1, name, tokens, params, **options)[0]
+
+    def add_n(
+        self, n: int, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: Any
+    ) -> list[Request]:
+        """Queue a request with n sequences: `name`, `name`1, `name`2, …"""
+        requests = [
+            Request(
+                request_id=RequestId(f"{name}{index or ''}"),
+                token_ids=list(tokens),
+                params=params or SamplingParams(max_tokens=4, temperature=0.0),
+                seed=index,
+                arrival_time=self.clock.now(),
+                **options,
+            )
+            for index in range(n)
+        ]
+        self.scheduler.add(requests[0], requests[1:])
+        self.requests.update({str(request.request_id): request for request in requests})
+        return requests
 
     def step(self) -> StepPlan:
         """Run one step."""

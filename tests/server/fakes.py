@@ -115,9 +115,9 @@ class FakeEngine:
                     await asyncio.Event().wait()
                 if step == say.fail_at:
                     raise say.error or RuntimeError("a secret of the engine")
-                if step < len(say.texts):
-                    yield self._output(request, say, step)
-                    await asyncio.sleep(0)  # as if a step of the engine lay between
+                for index in range(request.params.n if step < len(say.texts) else 0):
+                    yield self._output(request, say, step, index)
+                await asyncio.sleep(0)  # as if a step of the engine lay between
             self.finished.append(request.request_id)
             self.num_finished.release()
         finally:
@@ -125,7 +125,7 @@ class FakeEngine:
                 self.aborted.append(request.request_id)
                 self.has_aborted.set()
 
-    def _output(self, request: GenerateInput, say: Say, step: int) -> RequestOutput:
+    def _output(self, request: GenerateInput, say: Say, step: int, index: int) -> RequestOutput:
         is_last = step == len(say.texts) - 1
         num_prompt_tokens = len(request.prompt_token_ids)
         return RequestOutput(
@@ -135,6 +135,7 @@ class FakeEngine:
             usage=Usage(num_prompt_tokens, say.cached_tokens, say.cache_write_tokens, step + 1),
             finish_reason=say.finish_reason if is_last else None,
             stop_reason=say.stop_reason if is_last else None,
+            index=index,
         )
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:

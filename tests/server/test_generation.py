@@ -66,7 +66,7 @@ def test_closing_early_aborts_what_still_runs(wait_at: int) -> None:
         engine = FakeEngine(script)
 
         async def read() -> None:
-            async for _ in generation(n=3).run(engine):
+            async for _ in generation(num_prompts=3).run(engine):
                 pass
 
         reading = asyncio.ensure_future(read())

@@ -126,15 +126,10 @@ def test_usage_of_several_prompts_is_their_sum() -> None:
 
 
 def test_the_prompt_counts_once_for_n_answers() -> None:
-    """And the hits are those of the first sequence: a cold call must not report hits on itself."""
-
-    def script(request: GenerateInput) -> Say:
-        is_first = request.request_id.endswith(("-0", "-3"))
-        return Say(["x"], cached_tokens=0 if is_first else 16, cache_write_tokens=16 if is_first else 0)
-
-    engine = FakeEngine(script)
+    """The engine computes each prompt once, and so it is in the books once."""
+    engine = FakeEngine(Say(["x"], cache_write_tokens=16))
     body = complete(make_app(engine), prompt=["a" * 20, "b" * 30], n=3).json()
-    assert len(engine.requests) == 6
+    assert [request.params.n for request in engine.requests] == [3, 3]
     assert body["usage"] == usage(50, 6, cached=0, written=32)
 
 
@@ -144,18 +139,6 @@ def test_choices_stand_in_the_order_of_prompts_and_answers() -> None:
     body = complete(make_app(FakeEngine(script)), prompt=["a", "b"], n=2).json()
     assert [choice["text"] for choice in body["choices"]] == ["longer", "longer", "b", "b"]
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
-
-
-def test_each_of_n_answers_gets_its_own_seed() -> None:
-    """Under one seed all n would be the same; the largest seed wraps around."""
-    engine = FakeEngine()
-    complete(make_app(engine), n=3, seed=7)
-    complete(make_app(engine), n=2, seed=2**63 - 1)
-    complete(make_app(engine), n=2)
-    seeds = [request.params.seed for request in engine.requests]
-    assert seeds == [7, 8, 9, 2**63 - 1, -(2**63), None, None]
-    assert {request.params.n for request in engine.requests} == {1}
-    assert len({request.request_id for request in engine.requests}) == 7
 
 
 def test_sampling_fields_reach_the_engine() -> None:
@@ -310,7 +293,7 @@ def test_a_failure_of_one_sequence_aborts_the_others() -> None:
 def test_a_finished_request_is_not_aborted() -> None:
     """The engine ends its generators itself."""
     engine = FakeEngine()
-    complete(make_app(engine), n=2)
+    complete(make_app(engine), prompt=["a", "b"], n=2)
     assert len(engine.finished) == 2
     assert engine.aborted == []
 

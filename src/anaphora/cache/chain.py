@@ -3,6 +3,7 @@
 Knows nothing of pages: whether a block is stored anywhere is the index's business.
 """
 
+import copy
 import sys
 from array import array
 from collections.abc import Sequence
@@ -53,6 +54,12 @@ class BlockChain:
             add_content(content)
         self._tail = packed[end:]
         self.num_tokens += len(token_ids)
+
+    def copy(self) -> "BlockChain":
+        """Return a chain of the same tokens that grows on its own."""
+        twin = copy.copy(self)
+        twin.digests, twin.contents = self.digests.copy(), self.contents.copy()
+        return twin
 
     def content(self, start_block: int, end_block: int) -> bytes:
         """Return the packed tokens of blocks `start_block` up to, not including, `end_block`."""

@@ -3,6 +3,7 @@
 Decides nothing about who runs when. Rules: docs/cache-semantics.md 2.3 to 2.7.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from anaphora.cache.events import CacheListener
 from anaphora.cache.hashing import BlockDigest
 from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
+from anaphora.cache.pending import PendingBlocks
 from anaphora.cache.pool import PagePool
 from anaphora.config import KVLayout
 from anaphora.ids import PageId, RequestId, TokenId
@@ -21,8 +23,9 @@ from anaphora.ids import PageId, RequestId, TokenId
 class Lookup:
     """What a sequence can reuse now: whole pages, then a run of blocks inside one more page, to be copied.
 
-    `num_exact_tokens` of them come from prefill alone. `index_version` is that of the index which gave this
-    answer. `mismatches` are digests that were found with other content.
+    `num_allowed_blocks` is the most the law would let it reuse. `num_exact_tokens` of the hits come from
+    prefill alone. `index_version` is that of the index which gave this answer. `mismatches` are digests that
+    were found with other content.
     """
 
     pages: Sequence[Page] = ()
@@ -30,6 +33,7 @@ class Lookup:
     num_page_tokens: int = 0
     num_run_tokens: int = 0
     num_exact_tokens: int = 0
+    num_allowed_blocks: int = 0
     index_version: int = -1
     mismatches: tuple[BlockDigest, ...] = ()
 
@@ -50,6 +54,19 @@ class Admission:
     copy: PageCopy | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ResumeCost:
+    """The pages that a preemption would free, and the computed tokens that could not be found again afterwards."""
+
+    num_pages: int
+    num_tokens: int
+
+    @property
+    def tokens_per_page(self) -> float:
+        """How many tokens are lost for each page gained."""
+        return self.num_tokens / self.num_pages if self.num_pages else math.inf
+
+
 class KVManager:
     """Owns the page table of every request and is the only one who talks to the pool."""
 
@@ -65,6 +82,7 @@ class KVManager:
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse
+        self.pending = PendingBlocks()
         self.pool = PagePool(layout, self._listener, exact_reuse=exact_reuse)
         self._tables: dict[RequestId, PageTable] = {}
 
@@ -87,7 +105,9 @@ class KVManager:
         if run and num_exact == num_page_tokens and not run.is_decode_written:
             num_exact += num_run_tokens
         version = self.pool.index.version
-        return Lookup(pages, run, num_page_tokens, num_run_tokens, num_exact, version, tuple(mismatches))
+        return Lookup(
+            pages, run, num_page_tokens, num_run_tokens, num_exact, limit, version, tuple(mismatches)
+        )
 
     def _max_hit_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
         block_size = self.layout.block_size
@@ -136,15 +156,24 @@ class KVManager:
             mismatches.append(block.digest)
         return None
 
+    def resume_cost(self, request_id: RequestId) -> ResumeCost:
+        """Return what preempting a running request would free and lose."""
+        table = self._tables[request_id]
+        num_pages = sum(page.ref_count == 1 for page in table.pages)
+        reusable = table.num_exact_tokens if self._exact_reuse else table.num_computed_tokens
+        num_kept = reusable // self.layout.block_size * self.layout.block_size if self.is_caching else 0
+        return ResumeCost(num_pages, table.num_computed_tokens - num_kept)
+
     def num_pages_for(self, num_tokens: int) -> int:
         """Return how many pages hold that many tokens."""
         return -(-num_tokens // self.layout.page_size)
 
     def fits(self, lookup: Lookup, num_tokens: int, headroom: int = 0) -> bool:
         """Whether a sequence of `num_tokens` with these hits could get all its pages now."""
-        return self._need(lookup, num_tokens) + headroom <= self.pool.num_free_pages
+        return self.num_pages_needed(lookup, num_tokens) + headroom <= self.pool.num_free_pages
 
-    def _need(self, lookup: Lookup, num_tokens: int) -> int:
+    def num_pages_needed(self, lookup: Lookup, num_tokens: int) -> int:
+        """Return how many free pages a sequence of `num_tokens` with these hits would take, idle hits included."""
         idle_hits = sum(page.ref_count == 0 for page in lookup.pages)
         return self.num_pages_for(num_tokens) - len(lookup.pages) + idle_hits
 
@@ -155,11 +184,29 @@ class KVManager:
         assert request_id not in self._tables, f"{request_id} is open already"
         self._tables[request_id] = PageTable(chain)
 
+    def wait_for_pending(self, request_id: RequestId, lookup: Lookup) -> bool:
+        """Have a request wait for the last of the blocks it misses next that others compute now; False if none is.
+
+        `pending.take_woken` names it once that block is published, or will not come.
+        """
+        digests = self._tables[request_id].chain.digests
+        start = lookup.cached_tokens // self.layout.block_size
+        num_pending = self.pending.num_leading(digests, start, lookup.num_allowed_blocks)
+        if num_pending:
+            self.pending.wait(request_id, digests[start + num_pending - 1])
+        return num_pending > 0
+
     def admit(
-        self, request_id: RequestId, lookup: Lookup, num_tokens: int, headroom: int = 0
+        self,
+        request_id: RequestId,
+        lookup: Lookup,
+        num_tokens: int,
+        num_prefill_tokens: int,
+        headroom: int = 0,
     ) -> Admission | None:
         """Give a request that holds nothing its hits and enough pages for `num_tokens`.
 
+        What its prefill is going to compute, up to `num_prefill_tokens`, is pending from now on.
         Returns None, with nothing changed, when the pages do not suffice. The run of a lookup is given up when
         holding its source is what makes the request not fit.
         """
@@ -177,7 +224,16 @@ class KVManager:
         table.add_pages(self.pool.take(self.num_pages_for(num_tokens) - len(lookup.pages)))
         table.num_computed_tokens = lookup.num_page_tokens
         table.num_exact_tokens = min(lookup.num_exact_tokens, lookup.num_page_tokens)
-        return Admission(table.num_computed_tokens) if source is None else self._plan_copy(table, lookup)
+        admission = Admission(table.num_computed_tokens) if source is None else self._plan_copy(table, lookup)
+        table.num_pending_blocks = min(num_prefill_tokens // self.layout.block_size, len(table.chain.digests))
+        self.pending.announce(request_id, self._unpublished(table))
+        return admission
+
+    def _unpublished(self, table: PageTable) -> Sequence[BlockDigest]:
+        """Return the digests of the blocks that the request's prefill has yet to complete."""
+        return table.chain.digests[
+            table.num_computed_tokens // self.layout.block_size : table.num_pending_blocks
+        ]
 
     def _can_hold(self, lookup: Lookup, num_tokens: int, headroom: int) -> bool:
         assert lookup.run is not None, "no run, no source"
@@ -192,16 +248,42 @@ class KVManager:
         target = table.page_ids[len(lookup.pages)]
         return Admission(table.num_computed_tokens, PageCopy(run.page.page_id, target, lookup.num_run_tokens))
 
-    def grow(self, request_id: RequestId, num_tokens: int) -> bool:
-        """Give a request pages for `num_tokens` in all; False, with nothing changed, when there are too few."""
+    def grow(self, request_id: RequestId, num_tokens: int) -> list[PageCopy] | None:
+        """Give a request pages for `num_tokens` in all, and a page of its own to write in.
+
+        Returns the copies that this takes, or None, with nothing changed, when there are too few pages.
+        """
         table = self._tables[request_id]
         num_new = self.num_pages_for(num_tokens) - len(table.pages)
-        if num_new <= 0:
-            return True
-        if num_new > self.pool.num_free_pages:
-            return False
-        table.add_pages(self.pool.take(num_new))
-        return True
+        tail = self._shared_tail(table)
+        if max(num_new, 0) + (tail is not None) > self.pool.num_free_pages:
+            return None
+        copies = [] if tail is None else [self._copy_on_write(table, tail)]
+        if num_new > 0:
+            table.add_pages(self.pool.take(num_new))
+        return copies
+
+    def _shared_tail(self, table: PageTable) -> int | None:
+        """Return the index of a partly filled page that others refer to as well, or None."""
+        index, num_filled = divmod(table.num_computed_tokens, self.layout.page_size)
+        return index if num_filled and table.pages[index].ref_count > 1 else None
+
+    def _copy_on_write(self, table: PageTable, index: int) -> PageCopy:
+        """Replace a shared page of a table by a fresh one; who is left alone with the old one writes in place."""
+        shared, fresh = table.pages[index], self.pool.take(1)[0]
+        table.replace_page(index, fresh)
+        # The source may be written or taken later in the same step: copies are done first, in order.
+        self.pool.release([shared])
+        return PageCopy(shared.page_id, fresh.page_id, table.num_computed_tokens % self.layout.page_size)
+
+    def fork(self, parent_id: RequestId, child_id: RequestId) -> None:
+        """Let a new request share all pages of another one, as far as they are computed."""
+        parent = self._tables[parent_id]
+        assert child_id not in self._tables, f"{child_id} is open already"
+        child = self._tables[child_id] = parent.fork()
+        num_pages = self.num_pages_for(parent.num_computed_tokens)
+        child.add_pages(parent.pages[:num_pages])
+        self.pool.touch(child.pages)
 
     def commit(
         self, request_id: RequestId, token_ids: Sequence[TokenId], end: int, *, is_decode: bool
@@ -213,9 +295,10 @@ class KVManager:
         table = self._tables[request_id]
         self.pool.release(table.held)
         table.held.clear()
-        start = table.num_computed_tokens
+        start, block_size = table.num_computed_tokens, self.layout.block_size
+        num_completed = end // block_size - start // block_size
+        self.pending.settle(request_id, self._unpublished(table)[:num_completed])
         table.advance(end, is_decode=is_decode)
-        block_size = self.layout.block_size
         if not self.is_caching or end // block_size == start // block_size:
             return []
         table.chain.extend(token_ids[table.chain.num_tokens : end])
@@ -249,6 +332,7 @@ class KVManager:
     def release(self, request_id: RequestId) -> None:
         """Take all pages from a request, deepest first; its blocks stay indexed."""
         table = self._tables[request_id]
+        self.pending.settle(request_id, self._unpublished(table))
         self.pool.release([*table.held, *reversed(table.pages)])
         table.clear()
 
@@ -270,3 +354,6 @@ class KVManager:
             )
             references.update(page.page_id for page in [*table.pages, *table.held])
         self.pool.check_invariants(references)
+        self.pending.check_invariants()
+        owed = {digest for table in self._tables.values() for digest in self._unpublished(table)}
+        assert all(digest in owed for digest in self.pending), "a block is pending that nobody computes"

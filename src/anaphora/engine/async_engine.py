@@ -73,18 +73,18 @@ class AsyncEngine:
         stream: _Stream = asyncio.Queue()
         self._streams[request.request_id] = stream
         self._thread.call(self._adder(request, self._clock.now()))
-        is_over = False
+        num_live = request.params.n
         try:
-            while not is_over:
+            while num_live:
                 output = await stream.get()
                 if isinstance(output, Exception):
-                    is_over = True
+                    num_live = 0
                     raise output
-                is_over = output.finish_reason is not None
+                num_live -= output.finish_reason is not None
                 yield output
         finally:
             self._streams.pop(request.request_id, None)
-            if not is_over:
+            if num_live:
                 self._thread.call(lambda core: _abort(core, request.request_id))
 
     def _adder(self, request: GenerateInput, arrival_time: float) -> Command:

@@ -17,11 +17,13 @@ from anaphora.scheduler.scheduler import Scheduler, Update
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A request's text side."""
+    """The text side of one sequence, and which of the n of its request it is."""
 
     request: Request
     detokenizer: IncrementalDetokenizer
     spans: SpanMap | None
+    owner_id: RequestId
+    index: int
 
 
 class StepOutcome(NamedTuple):
@@ -46,6 +48,7 @@ class EngineCore:
         self._clock = clock
         self._seeds = random.Random(seed)  # noqa: S311 - draws texts, guards nothing
         self._live: dict[RequestId, _Live] = {}
+        self._sequences: dict[RequestId, list[RequestId]] = {}
 
     @property
     def has_work(self) -> bool:
@@ -53,26 +56,44 @@ class EngineCore:
         return self.scheduler.has_work
 
     def add(self, request_input: GenerateInput, arrival_time: float) -> None:
-        """Queue one prompt; raises RequestError when it can never be served."""
+        """Queue one prompt; raises RequestError when it can never be served.
+
+        With n over 1 its prompt is computed once, and n sequences go on from there.
+        """
+        sequences = [
+            self._request(request_input, index, arrival_time) for index in range(request_input.params.n)
+        ]
+        first, *forks = sequences
+        self.scheduler.add(first, forks)
+        self._sequences[request_input.request_id] = [request.request_id for request in sequences]
+        for index, request in enumerate(sequences):
+            detokenizer = IncrementalDetokenizer(self._tokenizer, request.params)
+            self._live[request.request_id] = _Live(
+                request, detokenizer, request_input.spans, request_input.request_id, index
+            )
+
+    def _request(self, request_input: GenerateInput, index: int, arrival_time: float) -> Request:
         params = request_input.params
-        request = Request(
-            request_id=request_input.request_id,
+        return Request(
+            request_id=_sequence_id(request_input.request_id, index),
             token_ids=list(request_input.prompt_token_ids),
             params=params,
-            seed=self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed,
+            seed=self._seeds.randrange(MAX_SEED) if params.seed is None else _seed_of(params.seed, index),
             arrival_time=arrival_time,
             eos_token_ids=self._tokenizer.eos_token_ids,
             tenant_salt=request_input.tenant_salt,
             cache_salt=request_input.cache_salt,
+            priority=request_input.priority,
         )
-        self.scheduler.add(request)
-        detokenizer = IncrementalDetokenizer(self._tokenizer, params)
-        self._live[request.request_id] = _Live(request, detokenizer, request_input.spans)
 
     def abort(self, request_id: RequestId) -> bool:
-        """End a request and free its pages; False when it has ended already."""
-        self._live.pop(request_id, None)
-        return self.scheduler.abort(request_id, self._clock.now())
+        """End all sequences of a request and free their pages; False when they have all ended already."""
+        sequences = self._sequences.pop(request_id, [])
+        # The last first: were the first to go before its forks, one of them would take its place for nothing.
+        for sequence_id in reversed(sequences):
+            del self._live[sequence_id]
+            self.scheduler.abort(sequence_id, self._clock.now())
+        return bool(sequences)
 
     def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget every cached block; False while requests hold pages, unless they are to be preempted first."""
@@ -92,15 +113,23 @@ class EngineCore:
         text = self._text(live, update.token_id)
         request = live.request
         if request.is_finished:
-            del self._live[request.request_id]
+            self._forget(live)
         return RequestOutput(
-            request_id=request.request_id,
+            request_id=live.owner_id,
             token_ids=(update.token_id,),
             text=text,
             usage=usage_of(request),
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
+            index=live.index,
         )
+
+    def _forget(self, live: _Live) -> None:
+        del self._live[live.request.request_id]
+        sequences = self._sequences[live.owner_id]
+        sequences.remove(live.request.request_id)
+        if not sequences:
+            del self._sequences[live.owner_id]
 
     def _text(self, live: _Live, token_id: TokenId) -> str:
         """Return the text that is certain after one more token; a stop string in it ends the request."""
@@ -127,3 +156,17 @@ def usage_of(request: Request) -> Usage:
         cache_write_tokens=request.num_cache_write_tokens,
         completion_tokens=request.num_output_tokens,
     )
+
+
+_NUM_SEEDS = 2**64
+_MIN_SEED = -(2**63)
+
+
+def _seed_of(seed: int, index: int) -> int:
+    """Return the seed of one of n sequences, which would all be the same under one seed."""
+    return (seed + index - _MIN_SEED) % _NUM_SEEDS + _MIN_SEED
+
+
+def _sequence_id(request_id: RequestId, index: int) -> RequestId:
+    """Return the id of one of n sequences; the first has that of the request."""
+    return RequestId(f"{request_id}#{index}") if index else request_id

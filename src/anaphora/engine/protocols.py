@@ -85,6 +85,7 @@ class GenerateInput:
     tenant_salt: bytes | None = None
     cache_salt: str | None = None
     spans: SpanMap | None = None
+    priority: int = 0
 
 
 class EngineClient(Protocol):
@@ -106,7 +107,7 @@ class EngineClient(Protocol):
         ...
 
     def generate(self, request: GenerateInput) -> AsyncGenerator[RequestOutput, None]:
-        """Run one prompt; yield what each step adds, the last with `finish_reason` set.
+        """Run one prompt; yield what each step adds to each of its n sequences, the last with `finish_reason` set.
 
         Raises InvalidRequestError before the first output when the prompt can never fit, EngineDeadError
         when the engine fails. Closing the generator early aborts the request: its pages are free within

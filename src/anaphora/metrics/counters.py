@@ -155,6 +155,8 @@ class MetricsSnapshot:
     generation_tokens: int
     num_preemptions: int
     preemption_recomputed_tokens: int
+    coalesced_tokens: int
+    num_coalesce_timeouts: int
     num_finished: Mapping[FinishReason, int]
     num_page_evictions: int
     num_token_mismatches: int
@@ -207,6 +209,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = 0
+        self._coalesced_tokens = self._num_coalesce_timeouts = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
         self._request_seconds = Histogram(REQUEST_SECONDS)
@@ -244,9 +247,17 @@ class Metrics(CacheListener, SchedulerListener):
         """Count a preemption."""
         self._num_preemptions += 1
 
-    def request_resumed(self, request: Request, num_reused_tokens: int, num_recomputed_tokens: int) -> None:
-        """Count the work done twice, and nothing else: the request was counted when it was first admitted."""
-        self._preemption_recomputed_tokens += num_recomputed_tokens
+    def tokens_recomputed(self, request: Request, num_tokens: int) -> None:
+        """Count work done twice; it enters neither queries nor hits."""
+        self._preemption_recomputed_tokens += num_tokens
+
+    def request_coalesced(self, request: Request, num_tokens: int) -> None:
+        """Count the hits that a request had waited for."""
+        self._coalesced_tokens += num_tokens
+
+    def coalescing_timed_out(self, request: Request) -> None:
+        """Count a wait that ran out."""
+        self._num_coalesce_timeouts += 1
 
     def token_appended(self, request: Request, now: float) -> None:
         """Count an output token; with the first one, the prompt."""
@@ -254,8 +265,9 @@ class Metrics(CacheListener, SchedulerListener):
         last_time = self._last_token_times.get(request.request_id)
         self._last_token_times[request.request_id] = now
         if last_time is None:
-            self._prompt_tokens_computed += _num_computed(request)
-            self._prompt_tokens_cached += _num_cached(request)
+            if not request.is_fork:
+                self._prompt_tokens_computed += _num_computed(request)
+                self._prompt_tokens_cached += _num_cached(request)
             self._first_token_seconds.observe(now - request.arrival_time)
         else:
             self._inter_token_seconds.observe(now - last_time)
@@ -312,6 +324,8 @@ class Metrics(CacheListener, SchedulerListener):
             generation_tokens=self._generation_tokens,
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
+            coalesced_tokens=self._coalesced_tokens,
+            num_coalesce_timeouts=self._num_coalesce_timeouts,
             num_finished=self._num_finished.copy(),
             num_page_evictions=self._num_page_evictions,
             num_token_mismatches=self._num_token_mismatches,
@@ -333,8 +347,8 @@ def _num_cached(request: Request) -> int:
 
 
 def _num_computed(request: Request) -> int:
-    """The prompt tokens it had to compute."""
-    return request.num_prompt_tokens - _num_cached(request)
+    """The prompt tokens it had to compute; a fork's were computed by another."""
+    return 0 if request.is_fork else request.num_prompt_tokens - _num_cached(request)
 
 
 def _describe_cache(cache: CacheConfig, layout: KVLayout) -> dict[str, str]:

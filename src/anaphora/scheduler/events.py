@@ -18,8 +18,20 @@ class SchedulerListener:
     def request_admitted(self, request: Request, now: float) -> None:
         """Its first chunk was planned for the first time; `num_cached_tokens` is now fixed."""
 
-    def request_resumed(self, request: Request, num_reused_tokens: int, num_recomputed_tokens: int) -> None:
-        """It runs again after a preemption; the second number will be computed a second time."""
+    def request_forked(self, request: Request, parent: Request, now: float) -> None:
+        """It runs now and shares its parent's pages; its prompt is in the parent's books alone."""
+
+    def request_coalesced(self, request: Request, num_tokens: int) -> None:
+        """Of the tokens it reuses, so many are there because it waited for another request to compute them."""
+
+    def coalescing_timed_out(self, request: Request) -> None:
+        """It waited for another request's blocks until its deadline and computes them itself now."""
+
+    def request_resumed(self, request: Request, num_reused_tokens: int) -> None:
+        """It runs again after a preemption."""
+
+    def tokens_recomputed(self, request: Request, num_tokens: int) -> None:
+        """So many tokens were computed that had been computed before a preemption."""
 
     def request_preempted(self, request: Request) -> None:
         """Its pages were taken away."""
@@ -50,10 +62,30 @@ class SchedulerListeners(SchedulerListener):
         for listener in self._listeners:
             listener.request_admitted(request, now)
 
-    def request_resumed(self, request: Request, num_reused_tokens: int, num_recomputed_tokens: int) -> None:
+    def request_forked(self, request: Request, parent: Request, now: float) -> None:
         """Pass on."""
         for listener in self._listeners:
-            listener.request_resumed(request, num_reused_tokens, num_recomputed_tokens)
+            listener.request_forked(request, parent, now)
+
+    def request_coalesced(self, request: Request, num_tokens: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_coalesced(request, num_tokens)
+
+    def coalescing_timed_out(self, request: Request) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.coalescing_timed_out(request)
+
+    def request_resumed(self, request: Request, num_reused_tokens: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.request_resumed(request, num_reused_tokens)
+
+    def tokens_recomputed(self, request: Request, num_tokens: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.tokens_recomputed(request, num_tokens)
 
     def request_preempted(self, request: Request) -> None:
         """Pass on."""

@@ -18,9 +18,6 @@ from anaphora.server.prompts import Prompt
 IndexedOutput: TypeAlias = tuple[int, RequestOutput]
 _Queue: TypeAlias = asyncio.Queue[IndexedOutput | Exception | None]
 
-_NUM_SEEDS = 2**64
-_MIN_SEED = -(2**63)
-
 
 class Books:
     """The token counts of one call.
@@ -81,33 +78,28 @@ class Generation:
 
     def run(self, engine: EngineClient) -> AsyncGenerator[IndexedOutput, None]:
         """Yield the outputs of all sequences as they come; closing it aborts those still running."""
-        return _merge([engine.generate(self._input(index)) for index in range(self.num_sequences)])
+        return _merge([engine.generate(self._input(number)) for number in range(len(self.prompts))], self.n)
 
-    def _input(self, index: int) -> GenerateInput:
-        prompt, params = self.prompts[index // self.n], self.params[index // self.n]
+    def _input(self, number: int) -> GenerateInput:
+        prompt = self.prompts[number]
         return GenerateInput(
-            request_id=RequestId(self.call_id if self.num_sequences == 1 else f"{self.call_id}-{index}"),
+            request_id=RequestId(self.call_id if len(self.prompts) == 1 else f"{self.call_id}-{number}"),
             prompt_token_ids=prompt.token_ids,
-            params=params.with_changes(n=1, seed=_seed_of(params.seed, index % self.n)),
+            params=self.params[number],
             tenant_salt=self.tenant_salt,
             cache_salt=self.cache_salt,
             spans=prompt.spans,
         )
 
 
-def _seed_of(seed: int | None, answer: int) -> int | None:
-    """Return the seed of one of n answers, which would all be the same under one seed."""
-    return None if seed is None else (seed + answer - _MIN_SEED) % _NUM_SEEDS + _MIN_SEED
-
-
 async def _merge(
-    sequences: Sequence[AsyncGenerator[RequestOutput, None]],
+    prompts: Sequence[AsyncGenerator[RequestOutput, None]], n: int
 ) -> AsyncGenerator[IndexedOutput, None]:
-    """Yield from all generators at once; the first failure closes the others."""
+    """Yield from the generators of all prompts at once; the first failure closes the others."""
     # Unbounded on purpose: a slow reader must not hold up the engine, and max_tokens bounds it anyway.
     outputs: _Queue = asyncio.Queue()
     pumps = [
-        asyncio.ensure_future(_pump(index, sequence, outputs)) for index, sequence in enumerate(sequences)
+        asyncio.ensure_future(_pump(number * n, n, prompt, outputs)) for number, prompt in enumerate(prompts)
     ]
     num_running = len(pumps)
     try:
@@ -125,16 +117,18 @@ async def _merge(
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(index: int, sequence: AsyncGenerator[RequestOutput, None], outputs: _Queue) -> None:
-    """Put all outputs of a sequence in the queue, then None, or the exception that ended it."""
-    finish_reason = None
+async def _pump(
+    first_index: int, n: int, prompt: AsyncGenerator[RequestOutput, None], outputs: _Queue
+) -> None:
+    """Put all outputs of a prompt in the queue, then None, or the exception that ended it."""
+    num_live = n
     try:
-        async with aclosing(sequence):
-            async for output in sequence:
+        async with aclosing(prompt):
+            async for output in prompt:
                 _refuse_failure(output)
-                outputs.put_nowait((index, output))
-                finish_reason = output.finish_reason
-        if finish_reason is None:
+                outputs.put_nowait((first_index + output.index, output))
+                num_live -= output.finish_reason is not None
+        if num_live:
             raise EngineError("the engine ended the request without a reason")
         outputs.put_nowait(None)
     except Exception as error:  # noqa: BLE001 - it is raised again by the reader of the queue

@@ -62,6 +62,15 @@ def test_memory_starts_as_zeros_and_aligned() -> None:
     assert store._groups[0].data.ctypes.data % ALIGNMENT_BYTES == 0
 
 
+def test_touching_pages_leaves_what_they_hold() -> None:
+    store = KVStore(make_ports(), 4)
+    numbered(store)
+    pages = [store.read_page(PageId(page)) for page in range(4)]
+    store.touch(2)
+    store.touch(1_000)
+    assert [store.read_page(PageId(page)) for page in range(4)] == pages
+
+
 def test_a_copy_moves_the_leading_tokens_of_a_page_in_every_tensor() -> None:
     store = KVStore(make_ports(), 3)
     numbered(store)

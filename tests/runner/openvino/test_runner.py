@@ -107,6 +107,13 @@ def test_what_lies_on_the_null_page_changes_nothing(tiny: Stepper) -> None:
     assert_array_equal(tiny.step(decode), before)
 
 
+def test_warming_up_writes_to_the_null_page_only_and_asks_no_sampler(tiny: Stepper) -> None:
+    tiny.runner.warm_up()
+    written = [page for page in range(9) if any(tiny.runner.read_page(PageId(page)))]
+    assert written == [0]
+    assert len(tiny.seen) == 0
+
+
 def test_a_plan_with_too_few_pages_is_refused_before_anything_runs(tiny: Stepper) -> None:
     """The kernel would read past the page table, wherever that leads."""
     with pytest.raises(ValueError, match="need 2 pages, but 1 are named"):

@@ -67,7 +67,7 @@ def file_digest(path: Path) -> bytes:
 def _check_supported(gguf: Path, header: GGUFHeader) -> None:
     """Refuse what the loader would reject, and what it would load wrongly."""
     _check_one_of(gguf, "its architecture", header.architecture, ARCHITECTURES)
-    if header.number("split.count"):
+    if (header.number("split.count") or 1) > 1:
         raise ModelError(f"{gguf} is one part of several; join them with `llama-gguf-split --merge`")
     for tensor in header.tensors:
         if len(tensor.shape) > 1:

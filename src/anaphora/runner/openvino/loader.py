@@ -15,6 +15,9 @@ from anaphora.runner.openvino.model_files import choose_max_model_len, open_mode
 from anaphora.runner.openvino.native_errors import reason_of
 from anaphora.runner.openvino.runner import OpenVINORunner, Sampler
 
+TOUCHED_BYTES = 256 * 1024**2
+"""K/V memory taken at the start: what the first requests use. All of it would delay the start by seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedRunner:
@@ -39,6 +42,7 @@ def load_runner(
     model = load_paged_model(files.folder, model_config.dtype)
     kv_store = _make_kv_store(model, cache_config, max_model_len)
     runner = OpenVINORunner(model, kv_store, sampler, block_size=cache_config.block_size)
+    runner.warm_up()
     return LoadedRunner(runner, tokenizer, gather_facts(files, model, max_model_len))
 
 
@@ -51,7 +55,9 @@ def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -
         free_bytes=free_memory_bytes(),
     )
     check_one_request_fits(num_pages, max_model_len, model.page_size, page_bytes)
-    return KVStore(model.kv_ports, num_pages)
+    kv_store = KVStore(model.kv_ports, num_pages)
+    kv_store.touch(TOUCHED_BYTES // page_bytes)
+    return kv_store
 
 
 def _load_tokenizer(folder: Path) -> openvino_genai.Tokenizer:

@@ -12,11 +12,12 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from anaphora.config import KVLayout
-from anaphora.ids import PageId, TokenId
-from anaphora.runner.batch import PackedBatch, pack
+from anaphora.ids import NULL_PAGE, PageId, RequestId, TokenId
+from anaphora.request import SamplingParams
+from anaphora.runner.batch import PADDING_TOKEN, PackedBatch, pack
 from anaphora.runner.openvino.kv_store import KVStore
 from anaphora.runner.openvino.model import STEP_INPUTS, PagedModel
-from anaphora.scheduler.plan import SampleSpec, StepPlan, StepResult
+from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan, StepResult
 
 MIN_PREFILL_TOKENS = 2
 """A chunk of one token takes the kernel for decodes, whose last bits differ from a prefill's."""
@@ -62,11 +63,18 @@ class OpenVINORunner:
             self._kv_store.copy(copy)
         if plan.is_empty:
             return StepResult(plan.step, {})
-        batch = pack(plan, page_size=self._layout.page_size, min_decodes=self._min_decodes)
+        batch = self._pack(plan)
         logits = self._forward(batch)
         token_ids = self._sampler(logits, batch.samples) if batch.samples else ()
         chosen = zip(batch.samples, token_ids, strict=True)
         return StepResult(plan.step, {spec.request_id: token_id for spec, token_id in chosen})
+
+    def warm_up(self) -> None:
+        """Run a step on the null page, so that the first request does not wait 0.2 s for OpenVINO to get ready."""
+        token_ids = [PADDING_TOKEN] * MIN_PREFILL_TOKENS
+        spec = SampleSpec(RequestId(""), SamplingParams(), 0, token_ids, len(token_ids))
+        chunk = ScheduledChunk(RequestId(""), token_ids, 0, (NULL_PAGE,), is_decode=False, samples=(spec,))
+        self._forward(self._pack(StepPlan(0, (chunk,))))
 
     def read_page(self, page: PageId) -> bytes:
         """Return the K/V of one page in every layer, bit for bit."""
@@ -75,6 +83,9 @@ class OpenVINORunner:
     def write_page(self, page: PageId, data: bytes) -> None:
         """Replace the K/V of one page with what `read_page` returned; ValueError for another length."""
         self._kv_store.write_page(page, data)
+
+    def _pack(self, plan: StepPlan) -> PackedBatch:
+        return pack(plan, page_size=self._layout.page_size, min_decodes=self._min_decodes)
 
     def _forward(self, batch: PackedBatch) -> NDArray[np.float32]:
         """Return the logits of each sample, [num_samples, vocab_size], valid until the next step."""

@@ -1,0 +1,60 @@
+"""The scheduler's own notes: on each live request, and on the planning pass that is under way."""
+
+from dataclasses import dataclass, field
+
+from anaphora.cache.manager import Lookup
+from anaphora.cache.page import PageCopy
+from anaphora.ids import RequestId
+from anaphora.request import Request
+
+
+@dataclass(slots=True)
+class Progress:
+    """Notes on a live request.
+
+    Tokens before `prefill_end` are computed by prefill, the others one by one in decode steps.
+    `known_until` is the most tokens it had computed at a preemption. `counted_blocks` is how many leading
+    blocks are in its books already, as cached or as written. `answer` is the last lookup. `deadline` is until
+    when it waits for blocks that another request computes, if it does or did, `cached_when_deferred` what it
+    could have reused without. `num_passes` counts who was admitted over its head. `forks` are to share its
+    pages once its prompt is computed.
+    """
+
+    request: Request
+    prefill_end: int
+    known_until: int = 0
+    counted_blocks: int = 0
+    answer: Lookup | None = None
+    deadline: float | None = None
+    cached_when_deferred: int = 0
+    has_waited_out: bool = False
+    num_passes: int = 0
+    forks: list[Request] = field(default_factory=list)
+
+    def forget_waiting(self) -> None:
+        """Begin anew, now that it has been admitted."""
+        self.answer = self.deadline = None
+        self.has_waited_out = False
+        self.num_passes = 0
+
+
+@dataclass(slots=True)
+class PlanningPass:
+    """One planning pass: what is left of the budgets, and what was given out, by request."""
+
+    num_tokens_left: int
+    num_tokens: dict[RequestId, int] = field(default_factory=dict)
+    copies: dict[RequestId, list[PageCopy]] = field(default_factory=dict)
+    has_preempted: bool = False
+
+    def give(self, request: Request, num_tokens: int, copies: list[PageCopy]) -> None:
+        """Let a request compute some tokens, after these copies."""
+        self.num_tokens[request.request_id] = num_tokens
+        self.num_tokens_left -= num_tokens
+        if copies:
+            self.copies[request.request_id] = copies
+
+    def take_back(self, request: Request) -> None:
+        """Undo what was given to a request, if anything was."""
+        self.num_tokens_left += self.num_tokens.pop(request.request_id, 0)
+        self.copies.pop(request.request_id, None)
