@@ -31,8 +31,14 @@ class SchedulerStory:
         script: Mapping[str, Sequence[int]] | None = None,
         listener: SchedulerListener | None = None,
         kernels_differ: bool = True,
+        max_pinned_pages: int = 0,
     ) -> None:
-        self.manager = KVManager(layout, enable_prefix_caching=caching, exact_reuse=exact_reuse)
+        self.manager = KVManager(
+            layout,
+            enable_prefix_caching=caching,
+            exact_reuse=exact_reuse,
+            max_pinned_pages=max_pinned_pages,
+        )
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=max(1, min(max_num_seqs, budget + 2 - 2 * layout.min_prefill_tokens)),

@@ -137,10 +137,11 @@ class Scheduler:
             raise context_length_error(num_prompt, request.params.max_tokens, self.max_model_len)
         # The last token is never computed, so it needs no slot.
         num_pages = self._manager.num_pages_for(num_prompt + max_tokens - 1)
-        if num_pages > self._layout.num_usable_pages:
+        available = self._manager.pool.num_unpinnable_pages
+        if num_pages > available:
             raise ContextLengthError(
                 f"prompt of {num_prompt} tokens and max_tokens {max_tokens} need {num_pages} pages of K/V, "
-                f"but the pool has {self._layout.num_usable_pages}; "
+                f"but the pool has {available}; "
                 "shorten them or raise --kv-cache-memory-bytes",
                 param="max_tokens",
             )
@@ -183,8 +184,9 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan:
         """Decide the next step: running decodes, then running prefills, then admissions.
 
-        Takes pages and may preempt. The plan is empty when nothing can run.
+        Lets pins lapse, takes pages and may preempt. The plan is empty when nothing can run.
         """
+        self._manager.pool.lapse(now)
         current = _Pass(self._config.max_num_batched_tokens)
         for request in [*self._running_decodes(), *self._running_prefills()]:
             self._plan_running(current, request)
@@ -405,8 +407,8 @@ class Scheduler:
 
 
 def check_model_len_fits(max_model_len: int, manager: KVManager) -> None:
-    """Raise NotEnoughMemoryError unless one request of full length fits into the pool."""
-    num_pages, usable = manager.num_pages_for(max_model_len), manager.layout.num_usable_pages
+    """Raise NotEnoughMemoryError unless one request of full length fits into the pool beside all pins."""
+    num_pages, usable = manager.num_pages_for(max_model_len), manager.pool.num_unpinnable_pages
     if num_pages > usable:
         raise NotEnoughMemoryError(
             f"one request of --max-model-len {max_model_len} tokens needs {num_pages} pages of K/V, "
