@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 
 from anaphora.cache.events import CacheListeners
+from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.manager import KVManager
+from anaphora.cache.pins import pinnable_pages
 from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
@@ -149,6 +151,8 @@ def build_engine(
         CacheListeners([metrics]),
         enable_prefix_caching=config.cache.enable_prefix_caching,
         exact_reuse=config.cache.exact_reuse,
+        policy=make_policy(config.cache.eviction_policy, layout),
+        max_pinned_pages=pinnable_pages(layout, config.cache.max_pinned_share, model.max_model_len),
     )
     scheduler = Scheduler(
         config.scheduler,

@@ -7,7 +7,7 @@ large a page is) is not here: it is computed once by the runner and handed on as
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from anaphora.errors import ConfigError
 
@@ -15,6 +15,8 @@ HASH_ALGORITHMS = ("sha256",)
 SCHEDULING_POLICIES = ("fcfs", "priority")
 GENERATION_CONFIGS = ("auto", "vllm")
 DTYPES = ("auto", "bfloat16", "float32")
+EvictionPolicyName = Literal["lru", "slru", "lfu", "cost"]
+EVICTION_POLICIES: tuple[EvictionPolicyName, ...] = get_args(EvictionPolicyName)
 
 
 def _at_least(name: str, value: int, low: int) -> None:
@@ -56,13 +58,16 @@ class CacheConfig:
     """The prefix cache and its memory.
 
     `num_pages` (null page included) wins over `kv_cache_memory_bytes`; with neither, 25 % of the free
-    memory is taken, 8 GiB at most.
+    memory is taken, 8 GiB at most. `max_pinned_share` is an upper bound: what one request of full length needs
+    is never pinned.
     """
 
     enable_prefix_caching: bool = True
     block_size: int = 16
     prefix_caching_hash_algo: str = "sha256"
     exact_reuse: bool = False
+    eviction_policy: EvictionPolicyName = "lru"
+    max_pinned_share: float = 0.25
     num_pages: int | None = None
     kv_cache_memory_bytes: int | None = None
 
@@ -73,6 +78,14 @@ class CacheConfig:
             raise ConfigError(
                 f"--prefix-caching-hash-algo is {self.prefix_caching_hash_algo!r}, "
                 f"but must be one of {', '.join(HASH_ALGORITHMS)}"
+            )
+        if self.eviction_policy not in EVICTION_POLICIES:
+            raise ConfigError(
+                f"--eviction-policy is {self.eviction_policy!r}, but must be one of {', '.join(EVICTION_POLICIES)}"
+            )
+        if not 0.0 <= self.max_pinned_share <= 1.0:
+            raise ConfigError(
+                f"--max-pinned-share is {self.max_pinned_share:g}, but must be at least 0 and at most 1"
             )
         if self.num_pages is not None:
             _at_least("num_pages", self.num_pages, 2)

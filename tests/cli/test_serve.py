@@ -24,6 +24,9 @@ FACTS = {
     "default_sampling": {"temperature": 0.2},
     "prefix_caching": True,
     "exact_reuse": False,
+    "eviction_policy": "lru",
+    "max_pinned_share": 0.25,
+    "max_pinned_pages": 200,
     "min_prefill_tokens": 2,
 }
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from anaphora.cache.chain import BlockChain, UnhashedChain
 from anaphora.cache.events import CacheListener
+from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.hashing import BlockDigest, Namespace
 from anaphora.cache.manager import NO_HIT, KVManager
 from anaphora.cache.page import Page
-from anaphora.config import KVLayout
+from anaphora.config import EvictionPolicyName, KVLayout
 from anaphora.ids import RequestId
 
 FINGERPRINT = bytes(32)
@@ -43,6 +44,10 @@ class EventLog(CacheListener):
         """Note the digest."""
         self.entries.append(("mismatch", digest))
 
+    def pin_refused(self, num_pages: int) -> None:
+        """Note how many pages."""
+        self.entries.append(("pin refused", num_pages))
+
     def cleared(self) -> None:
         """Note it."""
         self.entries.append(("cleared", None))
@@ -61,10 +66,19 @@ class CacheStory:
         exact_reuse: bool = False,
         min_prefill_tokens: int = 1,
         can_copy_part: bool = True,
+        policy: EvictionPolicyName = "lru",
+        max_pinned_pages: int = 0,
     ) -> None:
         self.log = EventLog()
         layout = KVLayout(block_size, page_size or block_size, num_pages, min_prefill_tokens, can_copy_part)
-        self.manager = KVManager(layout, self.log, enable_prefix_caching=caching, exact_reuse=exact_reuse)
+        self.manager = KVManager(
+            layout,
+            self.log,
+            enable_prefix_caching=caching,
+            exact_reuse=exact_reuse,
+            policy=make_policy(policy, layout),
+            max_pinned_pages=max_pinned_pages,
+        )
         self.tokens: dict[str, list[int]] = {}
         self.copies: dict[str, object] = {}
 
@@ -110,6 +124,18 @@ class CacheStory:
         """End a request."""
         self.manager.close(RequestId(name))
         self.manager.check_invariants()
+
+    def pin(self, tokens: Sequence[int], until: float) -> int | None:
+        """Pin what is cached of these tokens."""
+        pinned = self.manager.pin(self.chain(tokens), len(tokens), until)
+        self.manager.check_invariants()
+        return pinned
+
+    def lapse(self, now: float) -> int:
+        """Let pins lapse; return how many pages."""
+        num_lapsed = self.manager.pool.lapse(now)
+        self.manager.check_invariants()
+        return num_lapsed
 
     def pages(self, name: str) -> list[int]:
         """Return a request's pages."""

@@ -277,6 +277,11 @@ def test_a_collision_is_counted(story: Story) -> None:
     assert story.seen.num_token_mismatches == 1
 
 
+def test_a_pin_that_was_not_granted_is_counted_once_however_many_pages_it_asked_for(story: Story) -> None:
+    story.metrics.pin_refused(7)
+    assert story.seen.num_pin_refusals == 1
+
+
 @pytest.mark.parametrize("pages, share", [(PageUsage(4, 0, 6), 0.4), (PageUsage(0, 4, 6), 0.0)])
 def test_cached_but_idle_pages_count_as_free(pages: PageUsage, share: float) -> None:
     """Case 64 of the conformance table."""

@@ -80,6 +80,9 @@ anaphora:page_evictions_total{engine="0",model_name="m"} 0
 # HELP anaphora:token_mismatch_total Digests found whose tokens differ: collisions, treated as misses.
 # TYPE anaphora:token_mismatch_total counter
 anaphora:token_mismatch_total{engine="0",model_name="m"} 0
+# HELP anaphora:pin_refusals_total Pins not granted, because the pinned share of the pages would have grown too large.
+# TYPE anaphora:pin_refusals_total counter
+anaphora:pin_refusals_total{engine="0",model_name="m"} 0
 # HELP anaphora:unknown_request_fields_total Request fields that nobody defines, accepted and ignored, by name.
 # TYPE anaphora:unknown_request_fields_total counter
 anaphora:unknown_request_fields_total{engine="0",field="top_a",model_name="m"} 2
@@ -104,6 +107,7 @@ NAMES = [
     "anaphora:coalesced_tokens_total",
     "anaphora:page_evictions_total",
     "anaphora:pages",
+    "anaphora:pin_refusals_total",
     "anaphora:preemption_recomputed_tokens_total",
     "anaphora:token_mismatch_total",
     "anaphora:unknown_request_fields_total",

@@ -35,8 +35,14 @@ class SchedulerStory:
         coalesce_ms: int = 60_000,
         lookahead: int = 8,
         max_passes: int = 8,
+        max_pinned_pages: int = 0,
     ) -> None:
-        self.manager = KVManager(layout, enable_prefix_caching=caching, exact_reuse=exact_reuse)
+        self.manager = KVManager(
+            layout,
+            enable_prefix_caching=caching,
+            exact_reuse=exact_reuse,
+            max_pinned_pages=max_pinned_pages,
+        )
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=max(1, min(max_num_seqs, budget + 2 - 2 * layout.min_prefill_tokens)),

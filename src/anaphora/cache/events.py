@@ -22,6 +22,9 @@ class CacheListener:
     def token_mismatch(self, digest: BlockDigest) -> None:
         """A digest was found whose content differs: a collision, treated as a miss."""
 
+    def pin_refused(self, num_pages: int) -> None:
+        """So many more pages were to be pinned, but the pinned share of the pool would have grown too large."""
+
     def cleared(self) -> None:
         """The whole index was emptied."""
 
@@ -46,6 +49,11 @@ class CacheListeners(CacheListener):
         """Pass on."""
         for listener in self._listeners:
             listener.token_mismatch(digest)
+
+    def pin_refused(self, num_pages: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.pin_refused(num_pages)
 
     def cleared(self) -> None:
         """Pass on."""

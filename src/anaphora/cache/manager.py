@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
+from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.hashing import BlockDigest
 from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
@@ -77,13 +78,21 @@ class KVManager:
         *,
         enable_prefix_caching: bool = True,
         exact_reuse: bool = False,
+        policy: EvictionPolicy | None = None,
+        max_pinned_pages: int = 0,
     ) -> None:
         self.layout = layout
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse
         self.pending = PendingBlocks()
-        self.pool = PagePool(layout, self._listener, exact_reuse=exact_reuse)
+        self.pool = PagePool(
+            layout,
+            self._listener,
+            exact_reuse=exact_reuse,
+            policy=policy,
+            max_pinned_pages=max_pinned_pages,
+        )
         self._tables: dict[RequestId, PageTable] = {}
 
     # Questions: they change nothing.
@@ -311,6 +320,7 @@ class KVManager:
     def _publish(self, table: PageTable, index: int) -> bool:
         """Offer a block to the index, and its page as the fuller home of the page's earlier blocks."""
         page_index, slot = divmod(index, self.layout.blocks_per_page)
+        table.pages[page_index].depth = page_index
         is_new = self.pool.publish(self._block(table, page_index, slot))
         if slot and table.pages[page_index].top_slot == slot:
             for earlier in range(slot):
@@ -341,12 +351,26 @@ class KVManager:
         self.release(request_id)
         del self._tables[request_id]
 
+    def pin(self, chain: BlockChain, num_tokens: int, until: float) -> int | None:
+        """Keep what is cached of a chain's first `num_tokens` until then; return how many tokens that is.
+
+        None, with nothing changed but a listener told, when too many pages would be pinned. Let pins lapse first.
+        """
+        limit = min(num_tokens // self.layout.block_size, len(chain.digests))
+        pages, _, mismatches = self._find_pages(chain, limit)
+        run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
+        num_pinned_tokens = len(pages) * self.layout.page_size
+        if run:
+            pages.append(run.page)
+            num_pinned_tokens += (run.slot + 1) * self.layout.block_size
+        return num_pinned_tokens if self.pool.pin(pages, until) else None
+
     def reset(self) -> bool:
-        """Forget every cached block; False, with nothing changed, while any page is referenced."""
+        """Forget every cached block and pin; False, with nothing changed, while a request holds any page."""
         return self.pool.clear()
 
     def check_invariants(self) -> None:
-        """Assert that the pool's references are exactly the tables' entries."""
+        """Assert that the pool's references are exactly the tables' entries and its pins."""
         references: Counter[PageId] = Counter()
         for table in self._tables.values():
             assert table.page_ids == [page.page_id for page in table.pages], (

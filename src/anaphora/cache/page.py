@@ -39,9 +39,11 @@ class Page:
     """A page: its references, its indexed blocks in ascending slot order, and its place in a free queue.
 
     `previous` and `next` belong to the FreeQueue that holds the page; both are None while it is referenced.
+    `depth` is the page's place in its chain, 0 for the first; it means something once a block is indexed.
+    `num_hits` and `rank` belong to the eviction policy and begin at 0 with each new content.
     """
 
-    __slots__ = ("blocks", "next", "page_id", "previous", "ref_count")
+    __slots__ = ("blocks", "depth", "next", "num_hits", "page_id", "previous", "rank", "ref_count")
 
     def __init__(self, page_id: PageId) -> None:
         self.page_id = page_id
@@ -49,6 +51,9 @@ class Page:
         self.blocks: list[Block] = []
         self.previous: Page | None = None
         self.next: Page | None = None
+        self.depth = 0
+        self.num_hits = 0
+        self.rank = 0
 
     def __repr__(self) -> str:
         """Show what an invariant's message needs."""

@@ -4,19 +4,25 @@ Knows nothing of requests or chains: it is handed pages and blocks. It counts no
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from anaphora.cache.events import CacheListener
+from anaphora.cache.eviction.lru import LRU
+from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.free_queue import FreeQueue
 from anaphora.cache.page import Block, Page
+from anaphora.cache.pins import Pins
 from anaphora.cache.prefix_index import PrefixIndex
 from anaphora.config import KVLayout
 from anaphora.ids import PageId
 
 
 class PageUsage(NamedTuple):
-    """How many pages are referenced, idle with a digest, and idle without; the sum is all usable pages."""
+    """How many pages are held by requests, idle with a digest, and idle without; the sum is all usable pages.
+
+    A pinned page that no request holds counts as cached, although it cannot be taken.
+    """
 
     used: int
     cached: int
@@ -26,12 +32,21 @@ class PageUsage(NamedTuple):
 class PagePool:
     """Hands out pages and takes them back.
 
-    The free order is: pages without digests first, then pages with digests, least recently released first.
-    Every operation costs O(1) per page, whatever the pool's size.
+    The free order is: pages without digests first, then pages with digests in the order of the eviction policy,
+    by default the least recently released first. Every operation costs O(1) per page, whatever the pool's size;
+    a policy may make it O(log n).
+
+    A pin is one more reference: while it lasts, a page is neither idle nor evicted, and keeps its digests.
     """
 
     def __init__(
-        self, layout: KVLayout, listener: CacheListener | None = None, *, exact_reuse: bool = False
+        self,
+        layout: KVLayout,
+        listener: CacheListener | None = None,
+        *,
+        exact_reuse: bool = False,
+        policy: EvictionPolicy | None = None,
+        max_pinned_pages: int = 0,
     ) -> None:
         self.layout = layout
         self.index = PrefixIndex()
@@ -39,16 +54,30 @@ class PagePool:
         self._exact_reuse = exact_reuse
         self._pages = [Page(PageId(number)) for number in range(1, layout.num_pages)]
         self._empty = FreeQueue(self._pages)
-        self._cached = FreeQueue()
+        self._cached = LRU() if policy is None else policy
+        self._pins = Pins()
+        self.max_pinned_pages = max_pinned_pages
 
     @property
     def num_free_pages(self) -> int:
-        """How many pages can be taken; an idle cached page is a free page."""
+        """How many pages can be taken; an idle cached page is a free page, unless it is pinned."""
         return len(self._empty) + len(self._cached)
+
+    @property
+    def num_unpinnable_pages(self) -> int:
+        """How many pages a request that runs alone can get, however much is pinned."""
+        return len(self._pages) - self.max_pinned_pages
+
+    @property
+    def num_pinned_pages(self) -> int:
+        """How many pages are pinned, held by requests or not."""
+        return len(self._pins)
 
     def usage(self) -> PageUsage:
         """Return the three counts."""
-        cached, empty = len(self._cached), len(self._empty)
+        # One reference is the pin's own.
+        num_pinned_idle = sum(page.ref_count == 1 for page in self._pins.pages())
+        cached, empty = len(self._cached) + num_pinned_idle, len(self._empty)
         return PageUsage(used=len(self._pages) - cached - empty, cached=cached, empty=empty)
 
     def free_order(self) -> list[PageId]:
@@ -74,18 +103,20 @@ class PagePool:
             self.index.remove(block)
         self._listener.page_evicted(page, [block.digest for block in blocks])
 
-    def touch(self, pages: Iterable[Page]) -> None:
-        """Add one reference to each page; an idle one leaves its queue."""
+    def touch(self, pages: Sequence[Page]) -> None:
+        """Add one reference to each page that was found; an idle one leaves the free order."""
         for page in pages:
             if page.ref_count == 0:
                 self._cached.remove(page)
             page.ref_count += 1
+        self._cached.hit(pages)
 
     def release(self, pages: Sequence[Page]) -> None:
         """Take one reference off each page.
 
         Of those that become idle, pages without digests go to the front of the free order as one group,
-        pages with digests to its tail, both in the order given: hand over the deepest page of a chain first.
+        pages with digests to the eviction policy, both in the order given: hand over the deepest page of a chain
+        first.
         """
         idle = []
         for page in pages:
@@ -94,7 +125,31 @@ class PagePool:
             if page.ref_count == 0:
                 idle.append(page)
         self._empty.prepend_all([page for page in idle if not page.blocks])
-        self._cached.append_all([page for page in idle if page.blocks])
+        self._cached.add([page for page in idle if page.blocks], pages)
+
+    def pin(self, pages: Sequence[Page], until: float) -> bool:
+        """Keep indexed pages until then, or longer if they are pinned longer already.
+
+        False, with nothing changed but a listener told, when more than `max_pinned_pages` would be pinned.
+        """
+        assert all(page.blocks for page in pages), f"a page to be pinned answers for nothing: {pages}"
+        new = [page for page in pages if page not in self._pins]
+        if len(self._pins) + len(new) > self.max_pinned_pages:
+            self._listener.pin_refused(len(new))
+            return False
+        for page in new:
+            if page.ref_count == 0:
+                self._cached.remove(page)
+            page.ref_count += 1
+        self._pins.add(pages, until)
+        return True
+
+    def lapse(self, now: float) -> int:
+        """Give up the pins whose time has come, as if their pages were released now; return how many pages."""
+        lapsed = self._pins.lapse(now)
+        if lapsed:
+            self.release(lapsed)
+        return len(lapsed)
 
     def publish(self, block: Block) -> bool:
         """Index a block of a referenced page unless its digest is indexed already; say whether it is new.
@@ -113,10 +168,12 @@ class PagePool:
     def take_over_from_fuller(self, block: Block, top_slot: int) -> None:
         """Move an earlier block's digest to a page that is filled up to `top_slot`, if its present page is less full.
 
-        No event is sent, since the digest stays indexed.
+        A pinned page keeps its digests. No event is sent, since the digest stays indexed.
         """
         existing = self.index.get(block.digest)
         if existing is None or existing.page is block.page or existing.content != block.content:
+            return
+        if existing.page in self._pins:
             return
         present_top = existing.page.top_slot
         assert present_top is not None, f"{existing.page} is indexed but holds no block"
@@ -131,10 +188,12 @@ class PagePool:
 
     def _index(self, block: Block) -> None:
         self.index.add(block)
-        blocks = block.page.blocks
-        blocks.append(block)
-        if len(blocks) > 1:
-            blocks.sort(key=lambda held: held.slot)
+        page = block.page
+        page.blocks.append(block)
+        if len(page.blocks) > 1:
+            page.blocks.sort(key=lambda held: held.slot)
+        else:
+            page.num_hits = page.rank = 0
 
     def _take_over(self, existing: Block, block: Block) -> None:
         page = existing.page
@@ -146,9 +205,10 @@ class PagePool:
             self._empty.prepend_all([page])
 
     def clear(self) -> bool:
-        """Forget all digests; False, with nothing changed, while any page is referenced."""
-        if self.num_free_pages != len(self._pages):
+        """Forget all digests and pins; False, with nothing changed, while a request holds any page."""
+        if self.usage().used:
             return False
+        self.release(self._pins.clear())
         idle = self._cached.take(len(self._cached))
         for page in idle:
             page.blocks = []
@@ -158,7 +218,10 @@ class PagePool:
         return True
 
     def check_invariants(self, references: Counter[PageId] | None = None) -> None:
-        """Assert that queues, references and index agree, and with the given references per page if any."""
+        """Assert that queues, references and index agree, and with the given references per page if any.
+
+        Pins are not among those: the pool adds its own.
+        """
         empty, cached = list(self._empty), list(self._cached)
         assert len(empty) == len(self._empty), "the empty queue's length is wrong"
         assert len(cached) == len(self._cached), "the cached queue's length is wrong"
@@ -169,9 +232,11 @@ class PagePool:
         for page in self._pages:
             assert (page.ref_count == 0) == (page.page_id in idle), f"{page} is on the wrong side"
             if references is not None:
-                assert page.ref_count == references[page.page_id], (
-                    f"{page} has {references[page.page_id]} holders"
-                )
+                num_holders = references[page.page_id] + (page in self._pins)
+                assert page.ref_count == num_holders, f"{page} has {num_holders} holders"
+        self._cached.check_invariants()
+        self._pins.check_invariants()
+        assert len(self._pins) <= self.max_pinned_pages, "too many pages are pinned"
         self._check_index()
 
     def _check_index(self) -> None:

@@ -14,6 +14,7 @@ from anaphora.cli.numbers import count
 from anaphora.cli.progress import pull_progress
 from anaphora.config import (
     DTYPES,
+    EVICTION_POLICIES,
     GENERATION_CONFIGS,
     HASH_ALGORITHMS,
     CacheConfig,
@@ -141,6 +142,19 @@ def _add_cache_flags(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="reuse only what a prefill wrote: texts never depend on the cache",
     )
+    group.add_argument(
+        "--eviction-policy",
+        choices=EVICTION_POLICIES,
+        default=_CACHE.eviction_policy,
+        help="which idle cached pages go first (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-pinned-share",
+        type=float,
+        default=_CACHE.max_pinned_share,
+        metavar="SHARE",
+        help="largest share of the pages that requests may pin (default: %(default)s)",
+    )
 
 
 def _add_scheduler_flags(group: argparse._ArgumentGroup) -> None:
@@ -190,6 +204,8 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
             block_size=options.block_size,
             prefix_caching_hash_algo=options.prefix_caching_hash_algo,
             exact_reuse=options.exact_reuse,
+            eviction_policy=options.eviction_policy,
+            max_pinned_share=options.max_pinned_share,
             num_pages=options.num_pages,
             kv_cache_memory_bytes=options.kv_cache_memory_bytes,
         ),
@@ -267,6 +283,9 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "max_num_batched_tokens": engine.config.scheduler.max_num_batched_tokens,
         "prefix_caching": engine.config.cache.enable_prefix_caching,
         "exact_reuse": engine.config.cache.exact_reuse,
+        "eviction_policy": engine.config.cache.eviction_policy,
+        "max_pinned_share": engine.config.cache.max_pinned_share,
+        "max_pinned_pages": engine.manager.pool.max_pinned_pages,
         "min_prefill_tokens": layout.min_prefill_tokens,
     }
 
@@ -279,6 +298,10 @@ def start_screen(facts: dict[str, Any]) -> str:
         f"on: a prompt can reuse at most floor((L-1)/{size})*{size} tokens{one_token}"
         if facts["prefix_caching"]
         else "off: every prompt is computed in full"
+    )
+    wanted, granted = int(facts["max_pinned_share"] * facts["num_pages"]), facts["max_pinned_pages"]
+    pins = f"at most {granted:,} pages" + (
+        f" instead of {wanted:,}: one request of full length needs the rest" if granted < wanted else ""
     )
     rows = [
         ("model", ", ".join(facts["model"])),
@@ -296,6 +319,8 @@ def start_screen(facts: dict[str, Any]) -> str:
             "on: only what a prefill wrote" if facts["exact_reuse"] else "off: replies are reused as written",
         ),
         ("sampling", _sampling_line(facts["default_sampling"])),
+        ("eviction", facts["eviction_policy"]),
+        ("pinned", pins),
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)

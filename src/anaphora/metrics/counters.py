@@ -160,6 +160,7 @@ class MetricsSnapshot:
     num_finished: Mapping[FinishReason, int]
     num_page_evictions: int
     num_token_mismatches: int
+    num_pin_refusals: int
     num_unknown_fields: Mapping[str, int]
     first_token_seconds: HistogramSnapshot
     inter_token_seconds: HistogramSnapshot
@@ -208,7 +209,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._prefix_cache_queries = self._prefix_cache_hits = 0
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
-        self._num_page_evictions = self._num_token_mismatches = 0
+        self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
         self._coalesced_tokens = self._num_coalesce_timeouts = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
@@ -227,6 +228,10 @@ class Metrics(CacheListener, SchedulerListener):
     def token_mismatch(self, digest: BlockDigest) -> None:
         """Count a collision."""
         self._num_token_mismatches += 1
+
+    def pin_refused(self, num_pages: int) -> None:
+        """Count a pin that was not granted."""
+        self._num_pin_refusals += 1
 
     def cleared(self) -> None:
         """Begin a new hit-rate window; the counters go on."""
@@ -329,6 +334,7 @@ class Metrics(CacheListener, SchedulerListener):
             num_finished=self._num_finished.copy(),
             num_page_evictions=self._num_page_evictions,
             num_token_mismatches=self._num_token_mismatches,
+            num_pin_refusals=self._num_pin_refusals,
             num_unknown_fields=self._num_unknown_fields.copy(),
             first_token_seconds=self._first_token_seconds.snapshot(),
             inter_token_seconds=self._inter_token_seconds.snapshot(),

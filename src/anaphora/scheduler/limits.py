@@ -6,8 +6,8 @@ from anaphora.errors import ConfigError, ContextLengthError, NotEnoughMemoryErro
 
 
 def check_model_len_fits(max_model_len: int, manager: KVManager) -> None:
-    """Raise NotEnoughMemoryError unless one request of full length fits into the pool."""
-    num_pages, usable = manager.num_pages_for(max_model_len), manager.layout.num_usable_pages
+    """Raise NotEnoughMemoryError unless one request of full length fits into the pool beside all pins."""
+    num_pages, usable = manager.num_pages_for(max_model_len), manager.pool.num_unpinnable_pages
     if num_pages > usable:
         raise NotEnoughMemoryError(
             f"one request of --max-model-len {max_model_len} tokens needs {num_pages} pages of K/V, "
@@ -48,7 +48,7 @@ def check_can_fit(
     # The last token is never computed, so it needs no slot.
     num_pages, usable = (
         manager.num_pages_for(num_prompt_tokens + num_outputs - 1),
-        manager.layout.num_usable_pages,
+        manager.pool.num_unpinnable_pages,
     )
     if num_pages > usable:
         raise ContextLengthError(

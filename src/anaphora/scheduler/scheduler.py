@@ -181,8 +181,9 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan:
         """Decide the next step: running decodes, then running prefills, then admissions.
 
-        Takes pages and may preempt. The plan is empty when nothing can run.
+        Lets pins lapse, takes pages and may preempt. The plan is empty when nothing can run.
         """
+        self._manager.pool.lapse(now)
         current = PlanningPass(self._config.max_num_batched_tokens)
         decodes = [request for request in self._running if self._is_decoding(request)]
         prefills = [request for request in self._running if not self._is_decoding(request)]
