@@ -11,7 +11,7 @@ from typing import Any
 
 from anaphora.errors import ConfigError
 
-HASH_ALGORITHMS = ("sha256",)
+HASH_ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 DTYPES = ("auto", "bfloat16", "float32")
 
 
