@@ -4,6 +4,7 @@ Decides nothing else: settings go in, an engine or an application comes out. Ope
 when an engine is built.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from starlette.applications import Starlette
 
 from anaphora.cache.events import CacheListeners
 from anaphora.cache.manager import KVManager
-from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig
+from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig, check_hash_strength
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
+from anaphora.engine.hash_choice import choose_hash_algorithm
 from anaphora.engine.protocols import Clock, Runner
 from anaphora.errors import ModelError
 from anaphora.metrics.counters import Metrics, RequestCounts
@@ -128,6 +130,7 @@ def build_engine(
     config: EngineConfig, *, model: LoadedModel | None = None, progress: PullProgress = ignore_progress
 ) -> Engine:
     """Return an engine; the model of the settings is loaded unless one is handed in."""
+    hash_algorithm = choose_hash_algorithm(config.cache.prefix_caching_hash_algo, os.environ)
     model = model or load_model(config, progress=progress)
     served = config.model.served_model_name or (model.name,)
     clock, layout = MonotonicClock(), model.runner.layout
@@ -145,6 +148,7 @@ def build_engine(
         CacheListeners([metrics]),
         enable_prefix_caching=config.cache.enable_prefix_caching,
         exact_reuse=config.cache.exact_reuse,
+        hash_algorithm=hash_algorithm,
     )
     scheduler = Scheduler(
         config.scheduler,
@@ -179,7 +183,11 @@ def async_engine(engine: Engine) -> AsyncEngine:
 
 
 def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False) -> Starlette:
-    """Return the HTTP application of an engine, which runs for as long as the application does."""
+    """Return the HTTP application of an engine, which runs for as long as the application does.
+
+    Raises ConfigError when its callers would not be kept apart.
+    """
+    check_hash_strength(engine.config.cache, web)
     client = async_engine(engine)
 
     @asynccontextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from anaphora.cache.hashing import SHA256, HashAlgorithm
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
 from anaphora.ids import RequestId
@@ -31,8 +32,11 @@ class SchedulerStory:
         script: Mapping[str, Sequence[int]] | None = None,
         listener: SchedulerListener | None = None,
         kernels_differ: bool = True,
+        hash_algorithm: HashAlgorithm = SHA256,
     ) -> None:
-        self.manager = KVManager(layout, enable_prefix_caching=caching, exact_reuse=exact_reuse)
+        self.manager = KVManager(
+            layout, enable_prefix_caching=caching, exact_reuse=exact_reuse, hash_algorithm=hash_algorithm
+        )
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=max(1, min(max_num_seqs, budget + 2 - 2 * layout.min_prefill_tokens)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
-from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm
 from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pool import PagePool
@@ -60,8 +60,10 @@ class KVManager:
         *,
         enable_prefix_caching: bool = True,
         exact_reuse: bool = False,
+        hash_algorithm: HashAlgorithm = SHA256,
     ) -> None:
         self.layout = layout
+        self.hash_algorithm = hash_algorithm
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse

@@ -6,7 +6,7 @@ Knows nothing of logits, text or clocks. Rules: docs/cache-semantics.md 2.4, 2.9
 from dataclasses import dataclass, field
 
 from anaphora.cache.chain import BlockChain, UnhashedChain
-from anaphora.cache.hashing import Namespace
+from anaphora.cache.hashing import Namespace, check_cache_salt
 from anaphora.cache.manager import NO_HIT, Admission, KVManager, Lookup
 from anaphora.cache.page import PageCopy
 from anaphora.config import SchedulerConfig
@@ -113,9 +113,14 @@ class Scheduler:
     # Arrival and departure.
 
     def add(self, request: Request) -> None:
-        """Queue a request; raises ContextLengthError when it could never run to its end."""
+        """Queue a request.
+
+        Raises ContextLengthError when it could never run to its end, InvalidRequestError for a `cache_salt`
+        that the hash algorithm cannot keep apart from other values.
+        """
         assert request.request_id not in self._progress, f"{request.request_id} is here already"
         self._refuse_if_never_fitting(request)
+        check_cache_salt(request.cache_salt, self._manager.hash_algorithm)
         self._manager.open(request.request_id, self._make_chain(request))
         self._progress[request.request_id] = _Progress(request, prefill_end=request.num_prompt_tokens)
         self._waiting.add(request)
@@ -128,7 +133,8 @@ class Scheduler:
             cache_salt=request.cache_salt,
         )
         kind = BlockChain if self._manager.is_caching else UnhashedChain
-        return kind(namespace, self._layout.block_size, request.token_ids)
+        algorithm = self._manager.hash_algorithm
+        return kind(namespace, self._layout.block_size, request.token_ids, algorithm=algorithm)
 
     def _refuse_if_never_fitting(self, request: Request) -> None:
         num_prompt, max_tokens = request.num_prompt_tokens, self.max_output_tokens(request)
