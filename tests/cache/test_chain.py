@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anaphora.cache.chain import BlockChain, UnhashedChain, pack_tokens
-from anaphora.cache.extras import MediaItem, PromptEmbeds, PromptExtras
+from anaphora.cache.extras import BlockExtras, MediaExtra, MediaItem, PromptEmbeds, PromptExtras
 from anaphora.cache.hashing import HashAlgorithm, Namespace
 from tests.hash_twins import ALGORITHMS
 
@@ -90,6 +90,21 @@ def test_an_image_changes_its_blocks_and_all_behind_but_none_before() -> None:
     assert (plain.contents[0], plain.contents[2]) == (pictured.contents[0], pictured.contents[2])
     assert plain.contents[1] != pictured.contents[1]
     assert pictured.contents[1].startswith(plain.contents[1])
+
+
+def test_the_extras_of_a_block_stand_sealed_behind_its_tokens() -> None:
+    """Tokens, length and extras, zeros to a multiple of 4, the number of blocks, 1: block by block, and as a run."""
+    chain = BlockChain(NAMESPACE, 1, [7, 8, 9], extras=PromptExtras([image("abc", 1, 1)]))
+    extra = BlockExtras((MediaExtra("abc", 0),)).encode()
+    assert len(extra) % 4 == 2
+    body = len(extra).to_bytes(4, "little") + extra + b"\0\0"
+    assert chain.contents == [
+        pack_tokens([7]),
+        pack_tokens([8]) + body + b"\x01\0\0\0\x01",
+        pack_tokens([9]),
+    ]
+    run = pack_tokens([7, 8, 9]) + bytes(4) + body[:-2] + bytes(4) + b"\0\0" + b"\x03\0\0\0\x01"
+    assert chain.content(0, 3) == run
 
 
 def test_an_image_further_on_in_its_block_is_another_block() -> None:
