@@ -4,6 +4,7 @@ Decides nothing else: settings go in, an engine or an application comes out. Ope
 when an engine is built.
 """
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from anaphora.cache.events import CacheListeners
 from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.manager import KVManager
 from anaphora.cache.pins import pinnable_pages
-from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig
+from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig, check_hash_strength
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
+from anaphora.engine.hash_choice import choose_hash_algorithm
 from anaphora.engine.protocols import Clock, Runner
 from anaphora.errors import ModelError
 from anaphora.metrics.counters import Metrics, RequestCounts
@@ -132,6 +134,7 @@ def build_engine(
     config: EngineConfig, *, model: LoadedModel | None = None, progress: PullProgress = ignore_progress
 ) -> Engine:
     """Return an engine; the model of the settings is loaded unless one is handed in."""
+    hash_algorithm = choose_hash_algorithm(config.cache.prefix_caching_hash_algo, os.environ)
     model = model or load_model(config, progress=progress)
     served = config.model.served_model_name or (model.name,)
     clock, layout = MonotonicClock(), model.runner.layout
@@ -153,6 +156,7 @@ def build_engine(
         exact_reuse=config.cache.exact_reuse,
         policy=make_policy(config.cache.eviction_policy, layout),
         max_pinned_pages=pinnable_pages(layout, config.cache.max_pinned_share, model.max_model_len),
+        hash_algorithm=hash_algorithm,
     )
     scheduler = Scheduler(
         config.scheduler,
@@ -187,7 +191,11 @@ def async_engine(engine: Engine) -> AsyncEngine:
 
 
 def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False) -> Starlette:
-    """Return the HTTP application of an engine, which runs for as long as the application does."""
+    """Return the HTTP application of an engine, which runs for as long as the application does.
+
+    Raises ConfigError when its callers would not be kept apart.
+    """
+    check_hash_strength(engine.config.cache, web)
     client = async_engine(engine)
 
     @asynccontextmanager

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from anaphora.errors import ConfigError
 
-HASH_ALGORITHMS = ("sha256",)
+HASH_ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+WEAK_HASH_ALGORITHMS = ("xxhash", "xxhash_cbor")  # who may send prompts can find two with one digest
 SCHEDULING_POLICIES = ("fcfs", "priority")
 GENERATION_CONFIGS = ("auto", "vllm")
 DTYPES = ("auto", "bfloat16", "float32")
@@ -59,12 +60,14 @@ class CacheConfig:
 
     `num_pages` (null page included) wins over `kv_cache_memory_bytes`; with neither, 25 % of the free
     memory is taken, 8 GiB at most. `max_pinned_share` is an upper bound: what one request of full length needs
-    is never pinned.
+    is never pinned. `allow_weak_hash` lets callers with different API keys share an index whose digests do not
+    resist collisions.
     """
 
     enable_prefix_caching: bool = True
     block_size: int = 16
     prefix_caching_hash_algo: str = "sha256"
+    allow_weak_hash: bool = False
     exact_reuse: bool = False
     eviction_policy: EvictionPolicyName = "lru"
     max_pinned_share: float = 0.25
@@ -91,6 +94,11 @@ class CacheConfig:
             _at_least("num_pages", self.num_pages, 2)
         if self.kv_cache_memory_bytes is not None:
             _at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 1)
+
+    @property
+    def has_weak_hash(self) -> bool:
+        """Whether blocks are found by digests that do not resist collisions."""
+        return self.enable_prefix_caching and self.prefix_caching_hash_algo in WEAK_HASH_ALGORITHMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +185,18 @@ class ServerConfig:
         _at_least("max_body_bytes", self.max_body_bytes, 1024)
         if "" in self.api_keys:
             raise ConfigError("--api-key is empty; give a key, or leave the flag out to serve without keys")
+
+
+def check_hash_strength(cache: CacheConfig, server: ServerConfig) -> None:
+    """Raise ConfigError when several callers would share an index whose digests do not resist collisions."""
+    num_keys = len(set(server.api_keys))
+    if cache.has_weak_hash and num_keys > 1 and not cache.allow_weak_hash:
+        strong = " or ".join(name for name in HASH_ALGORITHMS if name not in WEAK_HASH_ALGORITHMS)
+        raise ConfigError(
+            f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo} does not resist collisions, "
+            f"so the callers of {num_keys} API keys could keep each other's prompts out of the cache; "
+            f"choose {strong}, or accept the risk with --allow-weak-hash"
+        )
 
 
 @dataclass(frozen=True, slots=True)

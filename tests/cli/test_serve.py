@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from anaphora.cli import serve
-from anaphora.config import EngineConfig, ServerConfig
+from anaphora.config import CacheConfig, EngineConfig, ServerConfig
 
 FACTS = {
     "url": "http://127.0.0.1:8000",
@@ -101,8 +101,9 @@ def test_the_curl_line_can_be_pasted(*, needs_key: bool) -> None:
 
 
 def test_operators_are_warned_of_what_they_may_not_know() -> None:
-    """Open to others without a key; keys without a lasting secret."""
-    assert serve.warnings(ServerConfig()) == []
-    assert "without an API key" in serve.warnings(ServerConfig(host="0.0.0.0"))[0]
-    assert "--tenant-salt-secret-file" in serve.warnings(ServerConfig(api_keys=("k",)))[0]
-    assert serve.warnings(ServerConfig(api_keys=("k",), tenant_salt_secret=bytes(16))) == []
+    """Open to others without a key; keys without a lasting secret; a hash that can be made to collide."""
+    assert "xxhash" in serve.warnings(ServerConfig(), CacheConfig(prefix_caching_hash_algo="xxhash"))[0]
+    assert serve.warnings(ServerConfig(), CacheConfig()) == []
+    assert "without an API key" in serve.warnings(ServerConfig(host="0.0.0.0"), CacheConfig())[0]
+    assert "--tenant-salt-secret-file" in serve.warnings(ServerConfig(api_keys=("k",)), CacheConfig())[0]
+    assert serve.warnings(ServerConfig(api_keys=("k",), tenant_salt_secret=bytes(16)), CacheConfig()) == []

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from anaphora.cache.chain import BlockChain, UnhashedChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policies import make_policy
-from anaphora.cache.hashing import BlockDigest, Namespace
+from anaphora.cache.extras import PromptExtras
+from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm, Namespace
 from anaphora.cache.manager import NO_HIT, KVManager
 from anaphora.cache.page import Page
 from anaphora.config import EvictionPolicyName, KVLayout
@@ -68,6 +69,7 @@ class CacheStory:
         can_copy_part: bool = True,
         policy: EvictionPolicyName = "lru",
         max_pinned_pages: int = 0,
+        hash_algorithm: HashAlgorithm = SHA256,
     ) -> None:
         self.log = EventLog()
         layout = KVLayout(block_size, page_size or block_size, num_pages, min_prefill_tokens, can_copy_part)
@@ -78,25 +80,35 @@ class CacheStory:
             exact_reuse=exact_reuse,
             policy=make_policy(policy, layout),
             max_pinned_pages=max_pinned_pages,
+            hash_algorithm=hash_algorithm,
         )
         self.tokens: dict[str, list[int]] = {}
         self.copies: dict[str, object] = {}
 
-    def chain(self, tokens: Sequence[int], salt: str | None = None) -> BlockChain:
+    def chain(
+        self, tokens: Sequence[int], salt: str | None = None, extras: PromptExtras | None = None
+    ) -> BlockChain:
         """Return the chain of some tokens."""
         kind = BlockChain if self.manager.is_caching else UnhashedChain
         namespace = Namespace(model_fingerprint=FINGERPRINT, cache_salt=salt)
-        return kind(namespace, self.manager.layout.block_size, tokens)
+        algorithm, block_size = self.manager.hash_algorithm, self.manager.layout.block_size
+        return kind(namespace, block_size, tokens, algorithm=algorithm, extras=extras)
 
-    def hit(self, tokens: Sequence[int], salt: str | None = None) -> int:
+    def hit(self, tokens: Sequence[int], salt: str | None = None, extras: PromptExtras | None = None) -> int:
         """Return how many tokens a prompt would reuse now."""
-        return self.manager.lookup(self.chain(tokens, salt), len(tokens), len(tokens)).cached_tokens
+        return self.manager.lookup(self.chain(tokens, salt, extras), len(tokens), len(tokens)).cached_tokens
 
     def admit(
-        self, name: str, tokens: Sequence[int], salt: str | None = None, *, skip_reading: bool = False
+        self,
+        name: str,
+        tokens: Sequence[int],
+        salt: str | None = None,
+        *,
+        extras: PromptExtras | None = None,
+        skip_reading: bool = False,
     ) -> Admitted | None:
         """Admit a request in one step; None when the pages do not suffice."""
-        request_id, chain = RequestId(name), self.chain(tokens, salt)
+        request_id, chain = RequestId(name), self.chain(tokens, salt, extras)
         self.manager.open(request_id, chain)
         lookup = NO_HIT if skip_reading else self.manager.lookup(chain, len(tokens), len(tokens))
         admission = self.manager.admit(request_id, lookup, len(tokens), len(tokens))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from anaphora.cache.hashing import SHA256, HashAlgorithm
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
 from anaphora.ids import RequestId
@@ -36,12 +37,14 @@ class SchedulerStory:
         lookahead: int = 8,
         max_passes: int = 8,
         max_pinned_pages: int = 0,
+        hash_algorithm: HashAlgorithm = SHA256,
     ) -> None:
         self.manager = KVManager(
             layout,
             enable_prefix_caching=caching,
             exact_reuse=exact_reuse,
             max_pinned_pages=max_pinned_pages,
+            hash_algorithm=hash_algorithm,
         )
         self.scheduler = Scheduler(
             SchedulerConfig(

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from anaphora.cache.cbor_hashing import CborHashing
+from anaphora.cache.chain import BlockChain
+from anaphora.cache.hashing import SHA256_FUNCTION, Namespace
 from anaphora.config import KVLayout
-from anaphora.errors import ConfigError, ContextLengthError, NotEnoughMemoryError
+from anaphora.errors import ConfigError, ContextLengthError, InvalidRequestError, NotEnoughMemoryError
 from anaphora.ids import RequestId
 from anaphora.request import FinishReason, Request, RequestStatus, SamplingParams
 from anaphora.scheduler.events import SchedulerListener
@@ -351,3 +354,25 @@ def test_aborting_a_request_that_waits_behind_another_leaves_the_other() -> None
         FinishReason.ABORT,
         FinishReason.LENGTH,
     ]
+
+
+@pytest.mark.parametrize("salt", ["lora:abc", "salt:abc", "\udc00"])
+def test_a_salt_that_the_hash_cannot_keep_apart_is_refused_and_leaves_nothing(salt: str) -> None:
+    """In CBOR, where salts and adapters stand in the same list."""
+    story = SchedulerStory(BLOCK_16, hash_algorithm=CborHashing("sha256_cbor", SHA256_FUNCTION))
+    with pytest.raises(InvalidRequestError, match="cache_salt") as caught:
+        story.add("A", numbers(0, 40), greedy(2), cache_salt=salt)
+    assert caught.value.param == "cache_salt"
+    assert not story.scheduler.has_work
+    story.add("A", numbers(0, 40), greedy(2), cache_salt="fine")
+    story.run()
+
+
+def test_chains_are_made_with_the_hash_algorithm_of_the_cache() -> None:
+    """The digests of a request are those of its algorithm under its namespace."""
+    algorithm = CborHashing("sha256_cbor", SHA256_FUNCTION)
+    story = SchedulerStory(BLOCK_16, hash_algorithm=algorithm)
+    story.add("A", numbers(0, 40), greedy(2), cache_salt="s", tenant_salt=b"t" * 32)
+    namespace = Namespace(model_fingerprint=bytes(32), cache_salt="s", tenant_salt=b"t" * 32)
+    expected = BlockChain(namespace, 16, numbers(0, 40), algorithm=algorithm)
+    assert story.manager.table(RequestId("A")).chain.digests == expected.digests

@@ -4,11 +4,13 @@ Knows nothing of pages: whether a block is stored anywhere is the index's busine
 """
 
 import copy
+import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from anaphora.cache.hashing import TOKEN_BYTES, BlockDigest, Namespace, block_hasher, root_digest
+from anaphora.cache.extras import BlockExtras, PromptExtras
+from anaphora.cache.hashing import SHA256, TOKEN_BYTES, BlockDigest, HashAlgorithm, Namespace
 from anaphora.ids import TokenId
 
 _U32 = next(code for code in "IL" if array(code).itemsize == TOKEN_BYTES)
@@ -25,19 +27,40 @@ def pack_tokens(token_ids: Sequence[TokenId]) -> bytes:
 class BlockChain:
     """The chain of one sequence: `digests[i]` covers everything up to the end of block i.
 
-    `contents[i]` is the packed tokens of block i, kept to be compared on a hit.
+    `contents[i]` is what is compared on a hit: the packed tokens of block i and, behind them, its extras if it
+    has any. `extras` is what the sequence depends on besides its tokens.
     """
 
-    __slots__ = ("_digest_block", "_tail", "block_size", "contents", "digests", "namespace", "num_tokens")
+    __slots__ = (
+        "_encoded_extras",
+        "_hasher",
+        "_tail",
+        "block_size",
+        "contents",
+        "digests",
+        "extras",
+        "namespace",
+        "num_tokens",
+    )
 
-    def __init__(self, namespace: Namespace, block_size: int, token_ids: Sequence[TokenId] = ()) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        block_size: int,
+        token_ids: Sequence[TokenId] = (),
+        *,
+        algorithm: HashAlgorithm = SHA256,
+        extras: PromptExtras | None = None,
+    ) -> None:
         self.block_size = block_size
         self.namespace = namespace.encode()
+        self.extras = extras
         self.digests: list[BlockDigest] = []
         self.contents: list[bytes] = []
         self.num_tokens = 0
+        self._encoded_extras: dict[int, bytes] = {}
         self._tail = b""
-        self._digest_block = block_hasher(block_size)
+        self._hasher = algorithm.hasher(namespace, block_size)
         self.extend(token_ids)
 
     def extend(self, token_ids: Sequence[TokenId]) -> None:
@@ -45,13 +68,8 @@ class BlockChain:
         packed = self._tail + pack_tokens(token_ids)
         size = self.block_size * TOKEN_BYTES
         end = len(packed) - len(packed) % size
-        parent = self.digests[-1] if self.digests else root_digest(self.namespace)
-        digest_block, add_digest, add_content = self._digest_block, self.digests.append, self.contents.append
-        for start in range(0, end, size):
-            content = packed[start : start + size]
-            parent = digest_block(parent, content, b"")
-            add_digest(parent)
-            add_content(content)
+        if end:
+            self._add_blocks([packed[start : start + size] for start in range(0, end, size)])
         self._tail = packed[end:]
         self.num_tokens += len(token_ids)
 
@@ -59,13 +77,50 @@ class BlockChain:
         """Return a chain of the same tokens that grows on its own."""
         twin = copy.copy(self)
         twin.digests, twin.contents = self.digests.copy(), self.contents.copy()
+        twin._encoded_extras = self._encoded_extras.copy()  # noqa: SLF001 - its own class
         return twin
 
+    def _add_blocks(self, contents: list[bytes]) -> None:
+        first = len(self.digests)
+        parent = self.digests[-1] if self.digests else self._hasher.root
+        extras = self._extras_of(first, first + len(contents)) if self.extras else {}
+        self.digests += self._hasher.digests(parent, first, contents, extras)
+        self.contents += contents
+        for index, extra in extras.items():
+            self._encoded_extras[index] = extra.encode()
+            self.contents[index] += self._sealed_extras(index, index + 1)
+
+    def _extras_of(self, start_block: int, end_block: int) -> Mapping[int, BlockExtras]:
+        assert self.extras is not None, "plain text has no extras"
+        size, of_block = self.block_size, self.extras.of_block
+        found = {index: of_block(index * size, (index + 1) * size) for index in range(start_block, end_block)}
+        return {index: extra for index, extra in found.items() if extra is not None}
+
     def content(self, start_block: int, end_block: int) -> bytes:
-        """Return the packed tokens of blocks `start_block` up to, not including, `end_block`."""
+        """Return the packed tokens, then the extras, of blocks `start_block` up to, not including, `end_block`.
+
+        No two runs that differ in tokens, in extras or in which block has them give the same bytes.
+        """
         if end_block - start_block == 1:
             return self.contents[start_block]
-        return b"".join(self.contents[start_block:end_block])
+        run = self.contents[start_block:end_block]
+        if not self._encoded_extras:
+            return b"".join(run)
+        size = self.block_size * TOKEN_BYTES
+        return b"".join(content[:size] for content in run) + self._sealed_extras(start_block, end_block)
+
+    def _sealed_extras(self, start_block: int, end_block: int) -> bytes:
+        """Return what stands behind the tokens of a run; nothing when no block of it has extras.
+
+        | tokens, 4 bytes each | (length, extras) of each block | zeros to a multiple of 4 | number of blocks, 1 |
+
+        Five bytes at the end: a length that is no multiple of 4 tells it from tokens alone.
+        """
+        extras = [self._encoded_extras.get(index, b"") for index in range(start_block, end_block)]
+        if not any(extras):
+            return b""
+        body = b"".join(struct.pack("<I", len(extra)) + extra for extra in extras)
+        return body + bytes(-len(body) % TOKEN_BYTES) + struct.pack("<IB", len(extras), 1)
 
 
 class UnhashedChain(BlockChain):

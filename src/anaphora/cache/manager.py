@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policy import EvictionPolicy
-from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm
 from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pending import PendingBlocks
@@ -80,8 +80,10 @@ class KVManager:
         exact_reuse: bool = False,
         policy: EvictionPolicy | None = None,
         max_pinned_pages: int = 0,
+        hash_algorithm: HashAlgorithm = SHA256,
     ) -> None:
         self.layout = layout
+        self.hash_algorithm = hash_algorithm
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse

@@ -22,6 +22,7 @@ from anaphora.config import (
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
+    check_hash_strength,
 )
 from anaphora.errors import ConfigError
 from anaphora.server.serve import bind, serve
@@ -126,6 +127,11 @@ def _add_cache_flags(group: argparse._ArgumentGroup) -> None:
         help="digest of blocks (default: %(default)s)",
     )
     group.add_argument(
+        "--allow-weak-hash",
+        action="store_true",
+        help="let an xxhash algorithm serve several API keys, though it does not resist collisions",
+    )
+    group.add_argument(
         "--block-size",
         type=count,
         default=_CACHE.block_size,
@@ -203,6 +209,7 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
             enable_prefix_caching=options.enable_prefix_caching,
             block_size=options.block_size,
             prefix_caching_hash_algo=options.prefix_caching_hash_algo,
+            allow_weak_hash=options.allow_weak_hash,
             exact_reuse=options.exact_reuse,
             eviction_policy=options.eviction_policy,
             max_pinned_share=options.max_pinned_share,
@@ -251,13 +258,14 @@ def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config, web = engine_config(options), server_config(options)
+    check_hash_strength(config.cache, web)  # before a model is fetched for nothing
     sock = bind(web.host, web.port)
     try:
         with pull_progress(config.model.model or "the demo model") as progress:
             engine = build_engine(config, progress=progress)
         app = build_app(engine, web, strict_fields=options.strict_fields)
         facts = start_facts(engine, *sock.getsockname()[:2])
-        serve(app, sock, on_ready=lambda: _announce(facts, web, as_json=options.json))
+        serve(app, sock, on_ready=lambda: _announce(facts, config.cache, web, as_json=options.json))
     finally:
         sock.close()
     return 0
@@ -282,6 +290,7 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "max_num_seqs": engine.config.scheduler.max_num_seqs,
         "max_num_batched_tokens": engine.config.scheduler.max_num_batched_tokens,
         "prefix_caching": engine.config.cache.enable_prefix_caching,
+        "prefix_caching_hash_algo": engine.config.cache.prefix_caching_hash_algo,
         "exact_reuse": engine.config.cache.exact_reuse,
         "eviction_policy": engine.config.cache.eviction_policy,
         "max_pinned_share": engine.config.cache.max_pinned_share,
@@ -341,7 +350,7 @@ def curl_line(facts: dict[str, Any], *, needs_key: bool) -> str:
     return f"curl {facts['url']}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
 
 
-def _announce(facts: dict[str, Any], web: ServerConfig, *, as_json: bool) -> None:
+def _announce(facts: dict[str, Any], cache: CacheConfig, web: ServerConfig, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts), flush=True)
     else:
@@ -353,15 +362,26 @@ def _announce(facts: dict[str, Any], web: ServerConfig, *, as_json: bool) -> Non
             sep="\n",
             flush=True,
         )
-    for warning in warnings(web):
+    for warning in warnings(web, cache):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def warnings(web: ServerConfig) -> Sequence[str]:
+def warnings(web: ServerConfig, cache: CacheConfig) -> Sequence[str]:
     """Return what an operator should know about who can reach the cache."""
-    found = [warning for warning in [exposure_warning(web)] if warning]
+    found = [warning for warning in [exposure_warning(web), hash_warning(cache)] if warning]
     if web.api_keys and web.tenant_salt_secret is None:
         found.append(
             "no --tenant-salt-secret-file: API keys are parted by a random secret that changes at each start"
         )
     return found
+
+
+def hash_warning(cache: CacheConfig) -> str | None:
+    """Return what an operator should know when the digests of blocks do not resist collisions, else None."""
+    if not cache.has_weak_hash:
+        return None
+    return (
+        f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo} does not resist collisions: a caller could craft "
+        "prompts that keep another's out of the cache (what is found is still compared token by token); "
+        "without PYTHONHASHSEED its digests change at each start"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anaphora.cache.chain import BlockChain, UnhashedChain
-from anaphora.cache.hashing import Namespace
+from anaphora.cache.hashing import Namespace, check_cache_salt
 from anaphora.cache.manager import KVManager
 from anaphora.config import SchedulerConfig
 from anaphora.ids import RequestId, TokenId
@@ -94,11 +94,13 @@ class Scheduler:
     def add(self, request: Request, forks: Sequence[Request] = ()) -> None:
         """Queue a request, and others with the same prompt that are to share its pages.
 
-        Raises ContextLengthError when it could never run to its end.
+        Raises ContextLengthError when it could never run to its end, InvalidRequestError for a `cache_salt`
+        that the hash algorithm cannot keep apart from other values.
         """
         assert request.request_id not in self._progress, f"{request.request_id} is here already"
         assert request.num_prompt_tokens, f"{request.request_id} has no prompt"
         check_can_fit(request.num_prompt_tokens, request.params.max_tokens, self.max_model_len, self._manager)
+        check_cache_salt(request.cache_salt, self._manager.hash_algorithm)
         self._enter(request)
         for fork in forks:
             self._progress[request.request_id].forks.append(fork)
@@ -118,7 +120,8 @@ class Scheduler:
             cache_salt=request.cache_salt,
         )
         kind = BlockChain if self._manager.is_caching else UnhashedChain
-        return kind(namespace, self._layout.block_size, request.token_ids)
+        algorithm = self._manager.hash_algorithm
+        return kind(namespace, self._layout.block_size, request.token_ids, algorithm=algorithm)
 
     def max_output_tokens(self, request: Request) -> int:
         """Return how many tokens a request may generate: what it asked for, or the rest of the context."""
