@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 
-from anaphora.cache.hashing import TOKEN_BYTES, BlockDigest, Namespace, block_hasher, root_digest
+from anaphora.cache.hashing import TOKEN_BYTES, BlockDigest, Namespace, chain_hasher, root_digest
 from anaphora.ids import TokenId
 
 _U32 = next(code for code in "IL" if array(code).itemsize == TOKEN_BYTES)
@@ -27,7 +27,7 @@ class BlockChain:
     `contents[i]` is the packed tokens of block i, kept to be compared on a hit.
     """
 
-    __slots__ = ("_digest_block", "_tail", "block_size", "contents", "digests", "namespace", "num_tokens")
+    __slots__ = ("_digest_blocks", "_tail", "block_size", "contents", "digests", "namespace", "num_tokens")
 
     def __init__(self, namespace: Namespace, block_size: int, token_ids: Sequence[TokenId] = ()) -> None:
         self.block_size = block_size
@@ -36,7 +36,7 @@ class BlockChain:
         self.contents: list[bytes] = []
         self.num_tokens = 0
         self._tail = b""
-        self._digest_block = block_hasher(block_size)
+        self._digest_blocks = chain_hasher(block_size)
         self.extend(token_ids)
 
     def extend(self, token_ids: Sequence[TokenId]) -> None:
@@ -45,12 +45,9 @@ class BlockChain:
         size = self.block_size * TOKEN_BYTES
         end = len(packed) - len(packed) % size
         parent = self.digests[-1] if self.digests else root_digest(self.namespace)
-        digest_block, add_digest, add_content = self._digest_block, self.digests.append, self.contents.append
-        for start in range(0, end, size):
-            content = packed[start : start + size]
-            parent = digest_block(parent, content, b"")
-            add_digest(parent)
-            add_content(content)
+        contents = [packed[start : start + size] for start in range(0, end, size)]
+        self.digests += self._digest_blocks(parent, contents)
+        self.contents += contents
         self._tail = packed[end:]
         self.num_tokens += len(token_ids)
 

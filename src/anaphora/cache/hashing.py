@@ -6,10 +6,10 @@ every digest. Knows nothing of pages or requests.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NewType
+from typing import NewType, cast
 
 BlockDigest = NewType("BlockDigest", bytes)
 
@@ -82,16 +82,35 @@ def encode_extra(media: Sequence[MediaItem] = (), embeds_digest: bytes | None = 
     return b"".join(item.encode() for item in media) + embeds
 
 
-def block_hasher(block_size: int) -> Callable[[BlockDigest, bytes, bytes], BlockDigest]:
-    """Return `digest_block(parent, tokens, extra)` for blocks of one size.
+def chain_hasher(block_size: int) -> Callable[[BlockDigest, Iterable[bytes]], list[BlockDigest]]:
+    """Return `digest_blocks(parent, contents)`: the digests of consecutive blocks, each the next one's parent.
 
-    `tokens` is `block_size` ids, each u32 little-endian; `extra` comes from `encode_extra`.
-    All lengths but that of `extra` are fixed, so the field headers are made once: this is the hot loop.
+    One content is `block_size` ids, each u32 little-endian, then what `encode_extra` gave for the block.
+    All lengths but that of the extra are fixed, so the field headers are made once, and what every block
+    begins with is hashed once: this is the hot loop.
     """
     head = encode_field(_VERSION_TAG, b"anaphora.block.v1") + struct.pack("<BI", _PARENT_TAG, DIGEST_BYTES)
     middle = struct.pack("<BI", _TOKENS_TAG, block_size * TOKEN_BYTES)
+    begin = sha256(head).copy
+
+    def digest_blocks(parent: BlockDigest, contents: Iterable[bytes]) -> list[BlockDigest]:
+        digest: bytes = parent
+        digests = []
+        for content in contents:
+            state = begin()
+            state.update(digest + middle + content)
+            digest = state.digest()
+            digests.append(digest)
+        return cast(list[BlockDigest], digests)  # one cast, since calling BlockDigest costs 30 ns
+
+    return digest_blocks
+
+
+def block_hasher(block_size: int) -> Callable[[BlockDigest, bytes, bytes], BlockDigest]:
+    """Return `digest_block(parent, tokens, extra)` for blocks of one size."""
+    digest_blocks = chain_hasher(block_size)
 
     def digest_block(parent: BlockDigest, tokens: bytes, extra: bytes) -> BlockDigest:
-        return BlockDigest(sha256(head + parent + middle + tokens + extra).digest())
+        return digest_blocks(parent, [tokens + extra])[0]
 
     return digest_block
