@@ -142,11 +142,9 @@ class KVManager:
 
     def fits(self, lookup: Lookup, num_tokens: int, headroom: int = 0) -> bool:
         """Whether a sequence of `num_tokens` with these hits could get all its pages now."""
-        return self._need(lookup, num_tokens) + headroom <= self.pool.num_free_pages
-
-    def _need(self, lookup: Lookup, num_tokens: int) -> int:
-        idle_hits = sum(page.ref_count == 0 for page in lookup.pages)
-        return self.num_pages_for(num_tokens) - len(lookup.pages) + idle_hits
+        missing = self.num_pages_for(num_tokens) + headroom - self.pool.num_free_pages
+        # Hits that others hold take no free page; they are counted only when that decides.
+        return missing <= 0 or missing <= sum(page.ref_count > 0 for page in lookup.pages)
 
     # Verbs, in the order of a request's life.
 
