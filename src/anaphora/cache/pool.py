@@ -76,10 +76,12 @@ class PagePool:
 
     def touch(self, pages: Iterable[Page]) -> None:
         """Add one reference to each page; an idle one leaves its queue."""
+        idle = []
         for page in pages:
-            if page.ref_count == 0:
-                self._cached.remove(page)
+            if not page.ref_count:
+                idle.append(page)
             page.ref_count += 1
+        self._cached.remove_all(idle)
 
     def release(self, pages: Sequence[Page]) -> None:
         """Take one reference off each page.
