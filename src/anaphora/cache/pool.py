@@ -89,14 +89,15 @@ class PagePool:
         Of those that become idle, pages without digests go to the front of the free order as one group,
         pages with digests to its tail, both in the order given: hand over the deepest page of a chain first.
         """
-        idle = []
+        empty: list[Page] = []
+        cached: list[Page] = []
         for page in pages:
-            assert page.ref_count > 0, f"{page} is released once too often"
-            page.ref_count -= 1
-            if page.ref_count == 0:
-                idle.append(page)
-        self._empty.prepend_all([page for page in idle if not page.blocks])
-        self._cached.append_all([page for page in idle if page.blocks])
+            ref_count = page.ref_count = page.ref_count - 1
+            assert ref_count >= 0, f"{page} is released once too often"
+            if not ref_count:
+                (cached if page.blocks else empty).append(page)
+        self._empty.prepend_all(empty)
+        self._cached.append_all(cached)
 
     def publish(self, block: Block) -> bool:
         """Index a block of a referenced page unless its digest is indexed already; say whether it is new.
