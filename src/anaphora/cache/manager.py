@@ -6,6 +6,7 @@ Decides nothing about who runs when. Rules: docs/cache-semantics.md 2.3 to 2.7.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
@@ -100,22 +101,31 @@ class KVManager:
         """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions."""
         step = self.layout.blocks_per_page
         get, digests, namespace = self.pool.index.get, chain.digests, chain.namespace
+        contents = (
+            chain.contents
+            if step == 1
+            else (chain.content(end - step, end) for end in range(step, limit + 1, step))
+        )
         pages: list[Page] = []
         mismatches: list[BlockDigest] = []
         num_exact_pages: int | None = None
-        for end in range(step, limit + 1, step):
-            block = get(digests[end - 1])
+        behind: list[Block] = []  # the blocks of the page that was written behind the last one found
+        for digest, content in zip(islice(digests, step - 1, limit, step), contents, strict=False):
+            block = behind[-1] if behind else None
+            if block is None or block.digest != digest:
+                block = get(digest)
             if block is None:
                 break
-            content = chain.contents[end - 1] if step == 1 else chain.content(end - step, end)
             if block.content != content or block.namespace != namespace:
-                mismatches = [block.digest]
+                mismatches = [digest]
                 break
             if block.is_decode_written:
                 if self._exact_reuse:
                     break
                 num_exact_pages = len(pages) if num_exact_pages is None else num_exact_pages
-            pages.append(block.page)
+            page = block.page
+            pages.append(page)
+            behind = page.follower.blocks
         num_exact = len(pages) if num_exact_pages is None else num_exact_pages
         return pages, num_exact * self.layout.page_size, mismatches
 
@@ -227,6 +237,8 @@ class KVManager:
         """Offer a block to the index, and its page as the fuller home of the page's earlier blocks."""
         page_index, slot = divmod(index, self.layout.blocks_per_page)
         is_new = self.pool.publish(self._block(table, page_index, slot))
+        if is_new and page_index:
+            table.pages[page_index - 1].follower = table.pages[page_index]
         if slot and table.pages[page_index].top_slot == slot:
             for earlier in range(slot):
                 self.pool.take_over_from_fuller(self._block(table, page_index, earlier), slot)

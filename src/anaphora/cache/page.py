@@ -39,9 +39,11 @@ class Page:
     """A page: its references, its indexed blocks in ascending slot order, and its place in a free queue.
 
     `previous` and `next` belong to the FreeQueue that holds the page; both are None while it is referenced.
+    `follower` is the page that was last written behind this one, itself at first: where a lookup looks before
+    it asks the index. It is a hint: the page may hold something else by now.
     """
 
-    __slots__ = ("blocks", "next", "page_id", "previous", "ref_count")
+    __slots__ = ("blocks", "follower", "next", "page_id", "previous", "ref_count")
 
     def __init__(self, page_id: PageId) -> None:
         self.page_id = page_id
@@ -49,6 +51,7 @@ class Page:
         self.blocks: list[Block] = []
         self.previous: Page | None = None
         self.next: Page | None = None
+        self.follower = self
 
     def __repr__(self) -> str:
         """Show what an invariant's message needs."""
