@@ -1,4 +1,4 @@
-"""The digests of one token sequence's full blocks, computed once each as the sequence grows.
+"""The digests of one token sequence's full blocks, computed once each at most.
 
 Knows nothing of pages: whether a block is stored anywhere is the index's business.
 """
@@ -25,31 +25,55 @@ class BlockChain:
     """The chain of one sequence: `digests[i]` covers everything up to the end of block i.
 
     `contents[i]` is the packed tokens of block i, kept to be compared on a hit.
+    A digest is hashed when it is first asked for, or taken from a block of the same content and parent.
     """
 
-    __slots__ = ("_digest_blocks", "_tail", "block_size", "contents", "digests", "namespace", "num_tokens")
+    __slots__ = ("_digest_blocks", "_digests", "_tail", "block_size", "contents", "namespace", "num_tokens")
 
     def __init__(self, namespace: Namespace, block_size: int, token_ids: Sequence[TokenId] = ()) -> None:
         self.block_size = block_size
         self.namespace = namespace.encode()
-        self.digests: list[BlockDigest] = []
         self.contents: list[bytes] = []
         self.num_tokens = 0
+        self._digests: list[BlockDigest] = []
         self._tail = b""
         self._digest_blocks = chain_hasher(block_size)
         self.extend(token_ids)
 
     def extend(self, token_ids: Sequence[TokenId]) -> None:
-        """Append tokens and hash every block they complete."""
+        """Append tokens."""
         packed = self._tail + pack_tokens(token_ids)
         size = self.block_size * TOKEN_BYTES
         end = len(packed) - len(packed) % size
-        parent = self.digests[-1] if self.digests else root_digest(self.namespace)
-        contents = [packed[start : start + size] for start in range(0, end, size)]
-        self.digests += self._digest_blocks(parent, contents)
-        self.contents += contents
+        self.contents += [packed[start : start + size] for start in range(0, end, size)]
         self._tail = packed[end:]
         self.num_tokens += len(token_ids)
+
+    @property
+    def digests(self) -> Sequence[BlockDigest]:
+        """The digests of all full blocks."""
+        return self.digests_until(len(self.contents))
+
+    def digests_until(self, end_block: int) -> Sequence[BlockDigest]:
+        """Return the digests of at least the blocks before `end_block`, hashing no others."""
+        digests = self._digests
+        if end_block > len(digests):
+            parent = digests[-1] if digests else root_digest(self.namespace)
+            digests += self._digest_blocks(parent, self.contents[len(digests) : end_block])
+        return digests
+
+    def parent(self, block: int) -> BlockDigest:
+        """Return the digest of all that stands before a block."""
+        return self.digests_until(block)[block - 1] if block else root_digest(self.namespace)
+
+    @property
+    def num_known_digests(self) -> int:
+        """How many digests need not be hashed any more."""
+        return len(self._digests)
+
+    def adopt(self, start_block: int, digests: Sequence[BlockDigest]) -> None:
+        """Take over digests, from block `start_block` on, of blocks with the same parents and contents."""
+        self._digests += digests[len(self._digests) - start_block :]
 
     def content(self, start_block: int, end_block: int) -> bytes:
         """Return the packed tokens of blocks `start_block` up to, not including, `end_block`."""

@@ -6,7 +6,6 @@ Decides nothing about who runs when. Rules: docs/cache-semantics.md 2.3 to 2.7.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
@@ -80,7 +79,7 @@ class KVManager:
 
         At least one token is left to compute, and never a prefill shorter than `min_prefill_tokens`.
         """
-        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.digests))
+        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.contents))
         pages, num_exact, mismatches = self._find_pages(chain, limit)
         run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
         num_page_tokens = len(pages) * self.layout.page_size
@@ -98,36 +97,48 @@ class KVManager:
         return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
 
     def _find_pages(self, chain: BlockChain, limit: int) -> tuple[list[Page], int, list[BlockDigest]]:
-        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions."""
+        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions.
+
+        What was written behind the last page found is compared by its parent's digest and by content, so that
+        its own digest need not be computed; the index is asked where that fails.
+        """
         step = self.layout.blocks_per_page
-        get, digests, namespace = self.pool.index.get, chain.digests, chain.namespace
-        contents = (
-            chain.contents
-            if step == 1
-            else (chain.content(end - step, end) for end in range(step, limit + 1, step))
-        )
+        namespace, digest = chain.namespace, BlockDigest(b"")
         pages: list[Page] = []
         mismatches: list[BlockDigest] = []
         num_exact_pages: int | None = None
-        behind: list[Block] = []  # the blocks of the page that was written behind the last one found
-        for digest, content in zip(islice(digests, step - 1, limit, step), contents, strict=False):
-            block = behind[-1] if behind else None
-            if block is None or block.digest != digest:
-                block = get(digest)
-            if block is None:
-                break
+        behind: list[Block] = []
+        for end in range(step, limit + 1, step):
+            content = chain.contents[end - 1] if step == 1 else chain.content(end - step, end)
+            block = behind[-1] if len(behind) == step else None
+            if block is None or block.parent != digest or block.content != content:
+                block = self._find(chain, pages, end)
+                if block is None:
+                    break
             if block.content != content or block.namespace != namespace:
-                mismatches = [digest]
+                mismatches = [block.digest]
                 break
             if block.is_decode_written:
                 if self._exact_reuse:
                     break
                 num_exact_pages = len(pages) if num_exact_pages is None else num_exact_pages
-            page = block.page
+            page, digest = block.page, block.digest
             pages.append(page)
             behind = page.follower.blocks
+        self._adopt(chain, pages)
         num_exact = len(pages) if num_exact_pages is None else num_exact_pages
         return pages, num_exact * self.layout.page_size, mismatches
+
+    def _find(self, chain: BlockChain, pages: Sequence[Page], end: int) -> Block | None:
+        """Return the block indexed for the chain's block before `end`; `pages` hold all before it."""
+        self._adopt(chain, pages)
+        return self.pool.index.get(chain.digests_until(end)[end - 1])
+
+    def _adopt(self, chain: BlockChain, pages: Sequence[Page]) -> None:
+        """Tell a chain its digests up to the end of `pages`; those it does not know are of pages that hold them all."""
+        step = self.layout.blocks_per_page
+        first = chain.num_known_digests // step
+        chain.adopt(first * step, [block.digest for page in pages[first:] for block in page.blocks])
 
     def _find_run(
         self, chain: BlockChain, start: int, limit: int, mismatches: list[BlockDigest]
@@ -138,7 +149,7 @@ class KVManager:
         # A whole page that was within the limit has been tried already.
         deepest = min(limit, start + self.layout.blocks_per_page - 1)
         for end in range(deepest, start, -1):
-            block = self.pool.index.get(chain.digests[end - 1])
+            block = self.pool.index.get(chain.digests_until(deepest)[end - 1])
             if block is None or (self._exact_reuse and block.is_decode_written):
                 continue
             if block.content == chain.content(start, end) and block.namespace == chain.namespace:
@@ -228,6 +239,7 @@ class KVManager:
             return []
         table.chain.extend(token_ids[table.chain.num_tokens : end])
         completed = range(start // block_size, end // block_size)
+        table.chain.digests_until(completed.stop)  # in one go
         published = [index for index in completed if self._publish(table, index)]
         if published:
             self._listener.blocks_published(table.chain, published)
@@ -248,7 +260,8 @@ class KVManager:
         first = page_index * self.layout.blocks_per_page
         end = first + slot + 1
         return Block(
-            digest=table.chain.digests[end - 1],
+            digest=table.chain.digests_until(end)[end - 1],
+            parent=table.chain.parent(first),
             page=table.pages[page_index],
             slot=slot,
             content=table.chain.content(first, end),

@@ -23,11 +23,13 @@ class Block:
     """An indexed block: the page that holds it, its slot in that page, and what was written there.
 
     `content` is the page's tokens from its first through this block's last: a page is always filled from its
-    start, so one comparison verifies the whole run. `is_decode_written` says that a decode step wrote some of
+    start, so one comparison verifies the whole run. `parent` is the digest of all before the page: together with
+    `content` and `namespace` it determines `digest`. `is_decode_written` says that a decode step wrote some of
     the block, or of what it was computed upon.
     """
 
     digest: BlockDigest
+    parent: BlockDigest
     page: "Page"
     slot: int
     content: bytes
