@@ -28,11 +28,21 @@ class BlockChain:
     A digest is hashed when it is first asked for, or taken from a block of the same content and parent.
     """
 
-    __slots__ = ("_digest_blocks", "_digests", "_tail", "block_size", "contents", "namespace", "num_tokens")
+    __slots__ = (
+        "_digest_blocks",
+        "_digests",
+        "_tail",
+        "block_size",
+        "contents",
+        "namespace",
+        "num_tokens",
+        "root",
+    )
 
     def __init__(self, namespace: Namespace, block_size: int, token_ids: Sequence[TokenId] = ()) -> None:
         self.block_size = block_size
         self.namespace = namespace.encode()
+        self.root = root_digest(self.namespace)
         self.contents: list[bytes] = []
         self.num_tokens = 0
         self._digests: list[BlockDigest] = []
@@ -58,13 +68,9 @@ class BlockChain:
         """Return the digests of at least the blocks before `end_block`, hashing no others."""
         digests = self._digests
         if end_block > len(digests):
-            parent = digests[-1] if digests else root_digest(self.namespace)
+            parent = digests[-1] if digests else self.root
             digests += self._digest_blocks(parent, self.contents[len(digests) : end_block])
         return digests
-
-    def parent(self, block: int) -> BlockDigest:
-        """Return the digest of all that stands before a block."""
-        return self.digests_until(block)[block - 1] if block else root_digest(self.namespace)
 
     @property
     def num_known_digests(self) -> int:

@@ -238,36 +238,39 @@ class KVManager:
         if not self.is_caching or end // block_size == start // block_size:
             return []
         table.chain.extend(token_ids[table.chain.num_tokens : end])
-        completed = range(start // block_size, end // block_size)
-        table.chain.digests_until(completed.stop)  # in one go
-        published = [index for index in completed if self._publish(table, index)]
+        first = start // block_size
+        blocks = self._blocks(table, first, end // block_size)
+        published = [index for index, block in enumerate(blocks, first) if self._publish(table, index, block)]
         if published:
             self._listener.blocks_published(table.chain, published)
         return published
 
-    def _publish(self, table: PageTable, index: int) -> bool:
+    def _publish(self, table: PageTable, index: int, block: Block) -> bool:
         """Offer a block to the index, and its page as the fuller home of the page's earlier blocks."""
-        page_index, slot = divmod(index, self.layout.blocks_per_page)
-        is_new = self.pool.publish(self._block(table, page_index, slot))
-        if is_new and page_index:
-            table.pages[page_index - 1].follower = table.pages[page_index]
-        if slot and table.pages[page_index].top_slot == slot:
-            for earlier in range(slot):
-                self.pool.take_over_from_fuller(self._block(table, page_index, earlier), slot)
+        page, slot = block.page, block.slot
+        is_new = self.pool.publish(block)
+        first = index - slot
+        if is_new and first:
+            table.pages[first // self.layout.blocks_per_page - 1].follower = page
+        if slot and page.top_slot == slot:
+            for earlier in self._blocks(table, first, index):
+                self.pool.take_over_from_fuller(earlier, slot)
         return is_new
 
-    def _block(self, table: PageTable, page_index: int, slot: int) -> Block:
-        first = page_index * self.layout.blocks_per_page
-        end = first + slot + 1
-        return Block(
-            digest=table.chain.digests_until(end)[end - 1],
-            parent=table.chain.parent(first),
-            page=table.pages[page_index],
-            slot=slot,
-            content=table.chain.content(first, end),
-            namespace=table.chain.namespace,
-            is_decode_written=end * self.layout.block_size > table.num_exact_tokens,
-        )
+    def _blocks(self, table: PageTable, start: int, end: int) -> list[Block]:
+        """Return the blocks from `start` to `end` as a table's pages hold them."""
+        step, chain = self.layout.blocks_per_page, table.chain
+        digests, contents, namespace = chain.digests_until(end), chain.contents, chain.namespace
+        num_exact = table.num_exact_tokens // self.layout.block_size
+        blocks = []
+        for index in range(start, end):
+            slot = index % step
+            first = index - slot
+            content = chain.content(first, index + 1) if slot else contents[index]
+            parent = digests[first - 1] if first else chain.root
+            page = table.pages[index // step]
+            blocks.append(Block(digests[index], parent, page, slot, content, namespace, index >= num_exact))
+        return blocks
 
     def release(self, request_id: RequestId) -> None:
         """Take all pages from a request, deepest first; its blocks stay indexed."""

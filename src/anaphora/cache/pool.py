@@ -105,9 +105,9 @@ class PagePool:
         With exact reuse, a prefill-written block takes over the digest of a decode-written one.
         """
         assert block.page.ref_count > 0, f"{block.page} publishes without a reference"
-        existing = self.index.get(block.digest)
-        if existing is None:
-            self._index(block)
+        existing = self.index.add(block)
+        if existing is block:
+            self._hold(block)
             return True
         if existing.page is not block.page and self._exact_reuse and self._is_better(block, existing):
             self._take_over(existing, block)
@@ -132,8 +132,8 @@ class PagePool:
         """Whether a prefill wrote the one and a decode step the other."""
         return other.is_decode_written and not block.is_decode_written
 
-    def _index(self, block: Block) -> None:
-        self.index.add(block)
+    @staticmethod
+    def _hold(block: Block) -> None:
         blocks = block.page.blocks
         blocks.append(block)
         if len(blocks) > 1:
@@ -143,7 +143,9 @@ class PagePool:
         page = existing.page
         self.index.remove(existing)
         page.blocks.remove(existing)
-        self._index(block)
+        standing = self.index.add(block)
+        assert standing is block, f"{block.digest.hex()} was indexed twice"
+        self._hold(block)
         if not page.blocks and page.ref_count == 0:
             self._cached.remove(page)
             self._empty.prepend_all([page])
