@@ -6,6 +6,7 @@ Knows nothing of pages: whether a block is stored anywhere is the index's busine
 import sys
 from array import array
 from collections.abc import Sequence
+from struct import iter_unpack
 
 from anaphora.cache.hashing import TOKEN_BYTES, BlockDigest, Namespace, chain_hasher, root_digest
 from anaphora.ids import TokenId
@@ -15,7 +16,8 @@ _U32 = next(code for code in "IL" if array(code).itemsize == TOKEN_BYTES)
 
 def pack_tokens(token_ids: Sequence[TokenId]) -> bytes:
     """Return the ids as u32 little-endian, one after another."""
-    packed = array(_U32, token_ids)
+    packed = array(_U32)
+    packed.fromlist(token_ids if isinstance(token_ids, list) else list(token_ids))
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
@@ -55,7 +57,7 @@ class BlockChain:
         packed = self._tail + pack_tokens(token_ids)
         size = self.block_size * TOKEN_BYTES
         end = len(packed) - len(packed) % size
-        self.contents += [packed[start : start + size] for start in range(0, end, size)]
+        self.contents += [content for (content,) in iter_unpack(f"{size}s", packed[:end])]
         self._tail = packed[end:]
         self.num_tokens += len(token_ids)
 
