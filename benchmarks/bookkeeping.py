@@ -264,7 +264,8 @@ def run_pool(num_pages: int, with_vllm: bool, args: argparse.Namespace, rng: ran
         if num_blocks >= num_pages:
             continue
         # As many prompts in turn as fit the smallest pool: then only the pool's size differs between pools.
-        num_warm = max(1, min(NUM_WARM_PROMPTS, (min(args.pages) - 1) // num_blocks - 1))
+        # Until a prompt's turn comes, one new and one older prompt per round become more recent than it.
+        num_warm = max(1, min(NUM_WARM_PROMPTS, (min(args.pages) - 1) // (2 * num_blocks)))
         yield Cell(num_pages, num_tokens, measure(sides, num_tokens, num_warm, args.rounds, rng))
     if num_pages == max(args.pages):
         spread(sides, num_pages, args, rng)
@@ -273,7 +274,7 @@ def run_pool(num_pages: int, with_vllm: bool, args: argparse.Namespace, rng: ran
 def spread(sides: dict[str, Books], num_pages: int, args: argparse.Namespace, rng: random.Random) -> None:
     """Print what it costs when the prompts in turn are too many for the processor's caches."""
     num_tokens = 8192
-    num_warm = min(64, num_pages * BLOCK_SIZE // num_tokens - 2)
+    num_warm = min(64, num_pages * BLOCK_SIZE // (2 * num_tokens))
     if num_warm > 1:
         print(
             f"\n{num_warm} prompts of {num_tokens:,} tokens in turn, so that their records are out of the caches:"
