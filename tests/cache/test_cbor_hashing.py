@@ -20,7 +20,7 @@ XXH3 = CborHashing("xxhash_cbor", HashFunction(xxh3, 16), SEED)
 
 
 def digests(tokens: range, namespace: Namespace, extras: PromptExtras | None = None) -> list[BlockDigest]:
-    return BlockChain(namespace, 16, tokens, algorithm=CBOR, extras=extras).digests
+    return list(BlockChain(namespace, 16, tokens, algorithm=CBOR, extras=extras).digests)
 
 
 def test_the_roots_are_the_published_vectors() -> None:

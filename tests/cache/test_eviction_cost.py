@@ -15,7 +15,9 @@ def page(page_id: int, depth: int = 0, hits: int = 0) -> Page:
     """Return a page with a digest."""
     made = Page(PageId(page_id))
     made.depth, made.num_hits = depth, hits
-    made.blocks.append(Block(BlockDigest(b"%d" % page_id), made, 0, b"", b"", is_decode_written=False))
+    made.blocks.append(
+        Block(BlockDigest(b"%d" % page_id), BlockDigest(b""), made, 0, b"", b"", is_decode_written=False)
+    )
     return made
 
 

@@ -108,7 +108,7 @@ class KVManager:
 
         At least one token is left to compute, and never a prefill shorter than `min_prefill_tokens`.
         """
-        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.digests))
+        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.contents))
         pages, num_exact, mismatches = self._find_pages(chain, limit)
         run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
         num_page_tokens = len(pages) * self.layout.page_size
@@ -128,17 +128,24 @@ class KVManager:
         return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
 
     def _find_pages(self, chain: BlockChain, limit: int) -> tuple[list[Page], int, list[BlockDigest]]:
-        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions."""
+        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions.
+
+        What was written behind the last page found is compared by its parent's digest and by content, so that
+        its own digest need not be computed; the index is asked where that fails.
+        """
         step = self.layout.blocks_per_page
-        get, digests, namespace = self.pool.index.get, chain.digests, chain.namespace
+        namespace, digest = chain.namespace, BlockDigest(b"")
         pages: list[Page] = []
         mismatches: list[BlockDigest] = []
         num_exact_pages: int | None = None
+        behind: list[Block] = []
         for end in range(step, limit + 1, step):
-            block = get(digests[end - 1])
-            if block is None:
-                break
             content = chain.contents[end - 1] if step == 1 else chain.content(end - step, end)
+            block = behind[-1] if len(behind) == step else None
+            if block is None or block.parent != digest or block.content != content:
+                block = self._find(chain, pages, end)
+                if block is None:
+                    break
             if block.content != content or block.namespace != namespace:
                 mismatches = [block.digest]
                 break
@@ -146,9 +153,23 @@ class KVManager:
                 if self._exact_reuse:
                     break
                 num_exact_pages = len(pages) if num_exact_pages is None else num_exact_pages
-            pages.append(block.page)
+            page, digest = block.page, block.digest
+            pages.append(page)
+            behind = page.follower.blocks
+        self._adopt(chain, pages)
         num_exact = len(pages) if num_exact_pages is None else num_exact_pages
         return pages, num_exact * self.layout.page_size, mismatches
+
+    def _find(self, chain: BlockChain, pages: Sequence[Page], end: int) -> Block | None:
+        """Return the block indexed for the chain's block before `end`; `pages` hold all before it."""
+        self._adopt(chain, pages)
+        return self.pool.index.get(chain.digests_until(end)[end - 1])
+
+    def _adopt(self, chain: BlockChain, pages: Sequence[Page]) -> None:
+        """Tell a chain its digests up to the end of `pages`; those it does not know are of pages that hold them all."""
+        step = self.layout.blocks_per_page
+        first = chain.num_known_digests // step
+        chain.adopt(first * step, [block.digest for page in pages[first:] for block in page.blocks])
 
     def _find_run(
         self, chain: BlockChain, start: int, limit: int, mismatches: list[BlockDigest]
@@ -159,7 +180,7 @@ class KVManager:
         # A whole page that was within the limit has been tried already.
         deepest = min(limit, start + self.layout.blocks_per_page - 1)
         for end in range(deepest, start, -1):
-            block = self.pool.index.get(chain.digests[end - 1])
+            block = self.pool.index.get(chain.digests_until(deepest)[end - 1])
             if block is None or (self._exact_reuse and block.is_decode_written):
                 continue
             if block.content == chain.content(start, end) and block.namespace == chain.namespace:
@@ -181,7 +202,9 @@ class KVManager:
 
     def fits(self, lookup: Lookup, num_tokens: int, headroom: int = 0) -> bool:
         """Whether a sequence of `num_tokens` with these hits could get all its pages now."""
-        return self.num_pages_needed(lookup, num_tokens) + headroom <= self.pool.num_free_pages
+        missing = self.num_pages_for(num_tokens) + headroom - self.pool.num_free_pages
+        # Hits that others hold take no free page; they are counted only when that decides.
+        return missing <= 0 or missing <= sum(page.ref_count > 0 for page in lookup.pages)
 
     def num_pages_needed(self, lookup: Lookup, num_tokens: int) -> int:
         """Return how many free pages a sequence of `num_tokens` with these hits would take, idle hits included."""
@@ -236,15 +259,26 @@ class KVManager:
         table.num_computed_tokens = lookup.num_page_tokens
         table.num_exact_tokens = min(lookup.num_exact_tokens, lookup.num_page_tokens)
         admission = Admission(table.num_computed_tokens) if source is None else self._plan_copy(table, lookup)
-        table.num_pending_blocks = min(num_prefill_tokens // self.layout.block_size, len(table.chain.digests))
+        table.num_pending_blocks = min(
+            num_prefill_tokens // self.layout.block_size, len(table.chain.contents)
+        )
         self.pending.announce(request_id, self._unpublished(table))
         return admission
 
     def _unpublished(self, table: PageTable) -> Sequence[BlockDigest]:
         """Return the digests of the blocks that the request's prefill has yet to complete."""
-        return table.chain.digests[
+        return table.chain.digests_until(table.num_pending_blocks)[
             table.num_computed_tokens // self.layout.block_size : table.num_pending_blocks
         ]
+
+    def _settle(self, request_id: RequestId, table: PageTable, end_block: int) -> None:
+        """Forget that blocks before `end_block` are pending."""
+        start, end = (
+            table.num_computed_tokens // self.layout.block_size,
+            min(end_block, table.num_pending_blocks),
+        )
+        if start < end:
+            self.pending.settle(request_id, table.chain.digests_until(end)[start:end])
 
     def _can_hold(self, lookup: Lookup, num_tokens: int, headroom: int) -> bool:
         assert lookup.run is not None, "no run, no source"
@@ -307,44 +341,50 @@ class KVManager:
         self.pool.release(table.held)
         table.held.clear()
         start, block_size = table.num_computed_tokens, self.layout.block_size
-        num_completed = end // block_size - start // block_size
-        self.pending.settle(request_id, self._unpublished(table)[:num_completed])
+        self._settle(request_id, table, end // block_size)
         table.advance(end, is_decode=is_decode)
         if not self.is_caching or end // block_size == start // block_size:
             return []
         table.chain.extend(token_ids[table.chain.num_tokens : end])
-        completed = range(start // block_size, end // block_size)
-        published = [index for index in completed if self._publish(table, index)]
+        first = start // block_size
+        blocks = self._blocks(table, first, end // block_size)
+        published = [index for index, block in enumerate(blocks, first) if self._publish(table, index, block)]
         if published:
             self._listener.blocks_published(table.chain, published)
         return published
 
-    def _publish(self, table: PageTable, index: int) -> bool:
+    def _publish(self, table: PageTable, index: int, block: Block) -> bool:
         """Offer a block to the index, and its page as the fuller home of the page's earlier blocks."""
-        page_index, slot = divmod(index, self.layout.blocks_per_page)
-        table.pages[page_index].depth = page_index
-        is_new = self.pool.publish(self._block(table, page_index, slot))
-        if slot and table.pages[page_index].top_slot == slot:
-            for earlier in range(slot):
-                self.pool.take_over_from_fuller(self._block(table, page_index, earlier), slot)
+        page, slot = block.page, block.slot
+        page.depth = index // self.layout.blocks_per_page
+        is_new = self.pool.publish(block)
+        first = index - slot
+        if is_new and first:
+            table.pages[first // self.layout.blocks_per_page - 1].follower = page
+        if slot and page.top_slot == slot:
+            for earlier in self._blocks(table, first, index):
+                self.pool.take_over_from_fuller(earlier, slot)
         return is_new
 
-    def _block(self, table: PageTable, page_index: int, slot: int) -> Block:
-        first = page_index * self.layout.blocks_per_page
-        end = first + slot + 1
-        return Block(
-            digest=table.chain.digests[end - 1],
-            page=table.pages[page_index],
-            slot=slot,
-            content=table.chain.content(first, end),
-            namespace=table.chain.namespace,
-            is_decode_written=end * self.layout.block_size > table.num_exact_tokens,
-        )
+    def _blocks(self, table: PageTable, start: int, end: int) -> list[Block]:
+        """Return the blocks from `start` to `end` as a table's pages hold them."""
+        step, chain = self.layout.blocks_per_page, table.chain
+        digests, contents, namespace = chain.digests_until(end), chain.contents, chain.namespace
+        num_exact = table.num_exact_tokens // self.layout.block_size
+        blocks = []
+        for index in range(start, end):
+            slot = index % step
+            first = index - slot
+            content = chain.content(first, index + 1) if slot else contents[index]
+            parent = digests[first - 1] if first else chain.root
+            page = table.pages[index // step]
+            blocks.append(Block(digests[index], parent, page, slot, content, namespace, index >= num_exact))
+        return blocks
 
     def release(self, request_id: RequestId) -> None:
         """Take all pages from a request, deepest first; its blocks stay indexed."""
         table = self._tables[request_id]
-        self.pending.settle(request_id, self._unpublished(table))
+        self._settle(request_id, table, table.num_pending_blocks)
         self.pool.release([*table.held, *reversed(table.pages)])
         table.clear()
 
@@ -358,7 +398,7 @@ class KVManager:
 
         None, with nothing changed but a listener told, when too many pages would be pinned. Let pins lapse first.
         """
-        limit = min(num_tokens // self.layout.block_size, len(chain.digests))
+        limit = min(num_tokens // self.layout.block_size, len(chain.contents))
         pages, _, mismatches = self._find_pages(chain, limit)
         run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
         num_pinned_tokens = len(pages) * self.layout.page_size

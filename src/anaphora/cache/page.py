@@ -23,11 +23,13 @@ class Block:
     """An indexed block: the page that holds it, its slot in that page, and what was written there.
 
     `content` is the page's tokens from its first through this block's last: a page is always filled from its
-    start, so one comparison verifies the whole run. `is_decode_written` says that a decode step wrote some of
+    start, so one comparison verifies the whole run. `parent` is the digest of all before the page: together with
+    `content` and `namespace` it determines `digest`. `is_decode_written` says that a decode step wrote some of
     the block, or of what it was computed upon.
     """
 
     digest: BlockDigest
+    parent: BlockDigest
     page: "Page"
     slot: int
     content: bytes
@@ -41,9 +43,21 @@ class Page:
     `previous` and `next` belong to the FreeQueue that holds the page; both are None while it is referenced.
     `depth` is the page's place in its chain, 0 for the first; it means something once a block is indexed.
     `num_hits` and `rank` belong to the eviction policy and begin at 0 with each new content.
+    `follower` is the page that was last written behind this one, itself at first: where a lookup looks before
+    it asks the index. It is a hint: the page may hold something else by now.
     """
 
-    __slots__ = ("blocks", "depth", "next", "num_hits", "page_id", "previous", "rank", "ref_count")
+    __slots__ = (
+        "blocks",
+        "depth",
+        "follower",
+        "next",
+        "num_hits",
+        "page_id",
+        "previous",
+        "rank",
+        "ref_count",
+    )
 
     def __init__(self, page_id: PageId) -> None:
         self.page_id = page_id
@@ -54,6 +68,7 @@ class Page:
         self.depth = 0
         self.num_hits = 0
         self.rank = 0
+        self.follower = self
 
     def __repr__(self) -> str:
         """Show what an invariant's message needs."""

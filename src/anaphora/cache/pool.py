@@ -105,10 +105,12 @@ class PagePool:
 
     def touch(self, pages: Sequence[Page]) -> None:
         """Add one reference to each page that was found; an idle one leaves the free order."""
+        idle = []
         for page in pages:
-            if page.ref_count == 0:
-                self._cached.remove(page)
+            if not page.ref_count:
+                idle.append(page)
             page.ref_count += 1
+        self._cached.remove_all(idle)
         self._cached.hit(pages)
 
     def release(self, pages: Sequence[Page]) -> None:
@@ -118,14 +120,15 @@ class PagePool:
         pages with digests to the eviction policy, both in the order given: hand over the deepest page of a chain
         first.
         """
-        idle = []
+        empty: list[Page] = []
+        cached: list[Page] = []
         for page in pages:
-            assert page.ref_count > 0, f"{page} is released once too often"
-            page.ref_count -= 1
-            if page.ref_count == 0:
-                idle.append(page)
-        self._empty.prepend_all([page for page in idle if not page.blocks])
-        self._cached.add([page for page in idle if page.blocks], pages)
+            ref_count = page.ref_count = page.ref_count - 1
+            assert ref_count >= 0, f"{page} is released once too often"
+            if not ref_count:
+                (cached if page.blocks else empty).append(page)
+        self._empty.prepend_all(empty)
+        self._cached.add(cached, pages)
 
     def pin(self, pages: Sequence[Page], until: float) -> bool:
         """Keep indexed pages until then, or longer if they are pinned longer already.
@@ -157,9 +160,9 @@ class PagePool:
         With exact reuse, a prefill-written block takes over the digest of a decode-written one.
         """
         assert block.page.ref_count > 0, f"{block.page} publishes without a reference"
-        existing = self.index.get(block.digest)
-        if existing is None:
-            self._index(block)
+        existing = self.index.add(block)
+        if existing is block:
+            self._hold(block)
             return True
         if existing.page is not block.page and self._exact_reuse and self._is_better(block, existing):
             self._take_over(existing, block)
@@ -186,8 +189,8 @@ class PagePool:
         """Whether a prefill wrote the one and a decode step the other."""
         return other.is_decode_written and not block.is_decode_written
 
-    def _index(self, block: Block) -> None:
-        self.index.add(block)
+    @staticmethod
+    def _hold(block: Block) -> None:
         page = block.page
         page.blocks.append(block)
         if len(page.blocks) > 1:
@@ -199,7 +202,9 @@ class PagePool:
         page = existing.page
         self.index.remove(existing)
         page.blocks.remove(existing)
-        self._index(block)
+        standing = self.index.add(block)
+        assert standing is block, f"{block.digest.hex()} was indexed twice"
+        self._hold(block)
         if not page.blocks and page.ref_count == 0:
             self._cached.remove(page)
             self._empty.prepend_all([page])

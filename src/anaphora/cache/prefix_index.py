@@ -33,11 +33,12 @@ class PrefixIndex:
         """Return the block indexed under a digest, its content not yet compared."""
         return self._blocks.get(digest)
 
-    def add(self, block: Block) -> None:
-        """Index a block whose digest is not there yet."""
-        assert block.digest not in self._blocks, f"{block.digest.hex()} is indexed already"
-        self._blocks[block.digest] = block
-        self.version += 1
+    def add(self, block: Block) -> Block:
+        """Index a block unless its digest is indexed already; return the block that is indexed now."""
+        indexed = self._blocks.setdefault(block.digest, block)
+        if indexed is block:
+            self.version += 1
+        return indexed
 
     def remove(self, block: Block) -> bool:
         """Forget a block; False, with nothing changed, when another block stands under its digest."""

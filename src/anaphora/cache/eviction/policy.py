@@ -10,6 +10,7 @@ for more hits or a later release, and that among equals the one handed over firs
 by anything else must see to the rule itself.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -34,6 +35,9 @@ class EvictionPolicy(Protocol):
     def remove(self, page: Page) -> None:
         """Let one page go that is no longer idle, or no longer cached."""
 
+    def remove_all(self, pages: Sequence[Page]) -> None:
+        """Let several pages go."""
+
     def hit(self, pages: Sequence[Page]) -> None:
         """Note that a request found these pages; they are referenced by now."""
 
@@ -44,8 +48,17 @@ class EvictionPolicy(Protocol):
         """Assert that the policy's own books agree."""
 
 
-class HitCounting:
-    """The part of a policy that counts the hits of each page."""
+class HitCounting(ABC):
+    """The part of a policy that counts the hits of each page, and has no quicker way to let many go."""
+
+    @abstractmethod
+    def remove(self, page: Page) -> None:
+        """Let one page go that is no longer idle, or no longer cached."""
+
+    def remove_all(self, pages: Sequence[Page]) -> None:
+        """Let several pages go."""
+        for page in pages:
+            self.remove(page)
 
     def hit(self, pages: Sequence[Page]) -> None:
         """Count one hit for each page."""
