@@ -157,6 +157,7 @@ def build_engine(
         policy=make_policy(config.cache.eviction_policy, layout),
         max_pinned_pages=pinnable_pages(layout, config.cache.max_pinned_share, model.max_model_len),
         hash_algorithm=hash_algorithm,
+        partial_block_reuse=config.cache.partial_block_reuse,
     )
     scheduler = Scheduler(
         config.scheduler,

@@ -60,8 +60,9 @@ class CacheConfig:
 
     `num_pages` (null page included) wins over `kv_cache_memory_bytes`; with neither, 25 % of the free
     memory is taken, 8 GiB at most. `max_pinned_share` is an upper bound: what one request of full length needs
-    is never pinned. `allow_weak_hash` lets callers with different API keys share an index whose digests do not
-    resist collisions.
+    is never pinned. With `partial_block_reuse` over 0, so many or more leading tokens of a cached block are
+    reused even if the rest of it differs. `allow_weak_hash` lets callers with different API keys share an index
+    whose digests do not resist collisions.
     """
 
     enable_prefix_caching: bool = True
@@ -69,6 +70,7 @@ class CacheConfig:
     prefix_caching_hash_algo: str = "sha256"
     allow_weak_hash: bool = False
     exact_reuse: bool = False
+    partial_block_reuse: int = 0
     eviction_policy: EvictionPolicyName = "lru"
     max_pinned_share: float = 0.25
     num_pages: int | None = None
@@ -77,6 +79,11 @@ class CacheConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
         _at_least("block_size", self.block_size, 1)
+        if not 0 <= self.partial_block_reuse < max(2, self.block_size):
+            raise ConfigError(
+                f"--partial-block-reuse is {self.partial_block_reuse}, but must be 0 (whole blocks only) or from 1 to "
+                f"{self.block_size - 1}, which is --block-size less one"
+            )
         if self.prefix_caching_hash_algo not in HASH_ALGORITHMS:
             raise ConfigError(
                 f"--prefix-caching-hash-algo is {self.prefix_caching_hash_algo!r}, "

@@ -70,6 +70,7 @@ class CacheStory:
         policy: EvictionPolicyName = "lru",
         max_pinned_pages: int = 0,
         hash_algorithm: HashAlgorithm = SHA256,
+        partial_block_reuse: int = 0,
     ) -> None:
         self.log = EventLog()
         layout = KVLayout(block_size, page_size or block_size, num_pages, min_prefill_tokens, can_copy_part)
@@ -81,6 +82,7 @@ class CacheStory:
             policy=make_policy(policy, layout),
             max_pinned_pages=max_pinned_pages,
             hash_algorithm=hash_algorithm,
+            partial_block_reuse=partial_block_reuse,
         )
         self.tokens: dict[str, list[int]] = {}
         self.copies: dict[str, object] = {}

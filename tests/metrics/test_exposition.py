@@ -68,6 +68,9 @@ vllm:num_preemptions_total{engine="0",model_name="m"} 1
 # HELP anaphora:preemption_recomputed_tokens_total Tokens computed before a preemption and again after it.
 # TYPE anaphora:preemption_recomputed_tokens_total counter
 anaphora:preemption_recomputed_tokens_total{engine="0",model_name="m"} 17
+# HELP anaphora:block_rounding_tokens_total Prompt tokens that were cached, but inside a block of which the rest differed.
+# TYPE anaphora:block_rounding_tokens_total counter
+anaphora:block_rounding_tokens_total{engine="0",model_name="m"} 5
 # HELP anaphora:coalesced_tokens_total Reused tokens that a request had waited for while another one computed them.
 # TYPE anaphora:coalesced_tokens_total counter
 anaphora:coalesced_tokens_total{engine="0",model_name="m"} 48
@@ -103,6 +106,7 @@ vllm:request_prompt_tokens_count{engine="0",model_name="m"} 1
 """
 
 NAMES = [
+    "anaphora:block_rounding_tokens_total",
     "anaphora:coalesce_timeouts_total",
     "anaphora:coalesced_tokens_total",
     "anaphora:page_evictions_total",
@@ -158,6 +162,7 @@ def snapshot() -> MetricsSnapshot:
         metrics.token_appended(request, now)
         metrics.request_preempted(request) if now == 1.5 else None
     metrics.tokens_recomputed(request, 17)
+    metrics.tokens_rounded(request, 5)
     metrics.request_coalesced(request, 48)
     metrics.coalescing_timed_out(request)
     request.finish_reason = FinishReason.STOP

@@ -38,6 +38,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         limits=st.sampled_from([(0, 0), (2, 1), (8, 8)]),
         policy=st.sampled_from(["fcfs", "priority"]),
         reserve=st.booleans(),
+        partial=st.sampled_from([0, 1]),
     )
     def begin(
         self, shape: tuple[int, int], num_pages: int, least: int, limits: tuple[int, int], **options: Any
@@ -51,6 +52,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             reserve_full=options["reserve"],
             threshold=options["threshold"],
             coalesce_ms=options["coalesce_ms"],
+            partial_block_reuse=options["partial"],
             lookahead=limits[0],
             max_passes=limits[1],
             policy=options["policy"],

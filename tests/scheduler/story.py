@@ -38,6 +38,7 @@ class SchedulerStory:
         max_passes: int = 8,
         max_pinned_pages: int = 0,
         hash_algorithm: HashAlgorithm = SHA256,
+        partial_block_reuse: int = 0,
     ) -> None:
         self.manager = KVManager(
             layout,
@@ -45,6 +46,7 @@ class SchedulerStory:
             exact_reuse=exact_reuse,
             max_pinned_pages=max_pinned_pages,
             hash_algorithm=hash_algorithm,
+            partial_block_reuse=partial_block_reuse,
         )
         self.scheduler = Scheduler(
             SchedulerConfig(

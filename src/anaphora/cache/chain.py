@@ -129,6 +129,13 @@ class BlockChain:
         self.contents, self._digests = self.contents.copy(), self._digests.copy()
         self._block_extras = self._block_extras.copy()
 
+    def packed_tokens(self, start_block: int, num_tokens: int) -> bytes:
+        """Return up to `num_tokens` packed tokens from the beginning of a block on, the last partial block included."""
+        size = self.block_size * TOKEN_BYTES
+        end_block = start_block + -(-num_tokens // self.block_size)
+        run = b"".join(content[:size] for content in self.contents[start_block:end_block])
+        return (run if end_block <= len(self.contents) else run + self._tail)[: num_tokens * TOKEN_BYTES]
+
     def content(self, start_block: int, end_block: int) -> bytes:
         """Return the packed tokens, then the extras, of blocks `start_block` up to, not including, `end_block`.
 

@@ -16,7 +16,9 @@ from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pending import PendingBlocks
 from anaphora.cache.pool import PagePool
+from anaphora.cache.siblings import Match
 from anaphora.config import KVLayout
+from anaphora.errors import ConfigError
 from anaphora.ids import PageId, RequestId, TokenId
 
 
@@ -24,6 +26,7 @@ from anaphora.ids import PageId, RequestId, TokenId
 class Lookup:
     """What a sequence can reuse now: whole pages, then a run of blocks inside one more page, to be copied.
 
+    `num_rounded_tokens` more are cached, but inside a block of which the rest differs: they are lost to rounding.
     `num_allowed_blocks` is the most the law would let it reuse. `num_exact_tokens` of the hits come from
     prefill alone. `index_version` is that of the index which gave this answer. `mismatches` are digests that
     were found with other content.
@@ -34,6 +37,7 @@ class Lookup:
     num_page_tokens: int = 0
     num_run_tokens: int = 0
     num_exact_tokens: int = 0
+    num_rounded_tokens: int = 0
     num_allowed_blocks: int = 0
     index_version: int = -1
     mismatches: tuple[BlockDigest, ...] = ()
@@ -81,12 +85,19 @@ class KVManager:
         policy: EvictionPolicy | None = None,
         max_pinned_pages: int = 0,
         hash_algorithm: HashAlgorithm = SHA256,
+        partial_block_reuse: int = 0,
     ) -> None:
+        if partial_block_reuse and not layout.can_copy_part:
+            raise ConfigError(
+                f"--partial-block-reuse is {partial_block_reuse}, but this runner cannot copy part of a page "
+                "exactly; leave it at 0, or choose another K/V precision"
+            )
         self.layout = layout
         self.hash_algorithm = hash_algorithm
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse
+        self._partial_block_reuse = partial_block_reuse
         self.pending = PendingBlocks()
         self.pool = PagePool(
             layout,
@@ -113,12 +124,36 @@ class KVManager:
         run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
         num_page_tokens = len(pages) * self.layout.page_size
         num_run_tokens = (run.slot + 1) * self.layout.block_size if run else 0
+        most = (
+            min(num_tokens - 1, max(0, num_prefill_tokens - self.layout.min_prefill_tokens)) - num_page_tokens
+        )
+        match = self._find_sibling(chain, pages, most)
+        num_rounded = max(0, match.num_tokens - num_run_tokens) if match else 0
+        if match and 0 < self._partial_block_reuse <= num_rounded:
+            run, num_run_tokens, num_rounded = match.block, match.num_tokens, 0
         if run and num_exact == num_page_tokens and not run.is_decode_written:
             num_exact += num_run_tokens
-        version = self.pool.index.version
         return Lookup(
-            pages, run, num_page_tokens, num_run_tokens, num_exact, limit, version, tuple(mismatches)
+            pages=pages,
+            run=run,
+            num_page_tokens=num_page_tokens,
+            num_run_tokens=num_run_tokens,
+            num_exact_tokens=num_exact,
+            num_rounded_tokens=num_rounded,
+            num_allowed_blocks=limit,
+            index_version=self.pool.index.version,
+            mismatches=tuple(mismatches),
         )
+
+    def _find_sibling(self, chain: BlockChain, pages: Sequence[Page], most_tokens: int) -> Match | None:
+        """Return the page behind `pages` that begins most like what the chain goes on with, or None."""
+        if most_tokens <= 0 or chain.extras or not self.layout.can_copy_part or not self.is_caching:
+            return None
+        start = len(pages) * self.layout.blocks_per_page
+        parent = chain.digests_until(start)[start - 1] if start else chain.root
+        tokens = chain.packed_tokens(start, min(most_tokens, self.layout.page_size))
+        match = self.pool.siblings.best(parent, tokens)
+        return match if match and match.block.namespace == chain.namespace else None
 
     def _max_hit_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
         block_size = self.layout.block_size

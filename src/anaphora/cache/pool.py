@@ -11,9 +11,11 @@ from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.lru import LRU
 from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.free_queue import FreeQueue
+from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.cache.page import Block, Page
 from anaphora.cache.pins import Pins
 from anaphora.cache.prefix_index import PrefixIndex
+from anaphora.cache.siblings import Siblings
 from anaphora.config import KVLayout
 from anaphora.ids import PageId
 
@@ -50,6 +52,7 @@ class PagePool:
     ) -> None:
         self.layout = layout
         self.index = PrefixIndex()
+        self.siblings = Siblings()
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse
         self._pages = [Page(PageId(number)) for number in range(1, layout.num_pages)]
@@ -101,7 +104,18 @@ class PagePool:
         blocks, page.blocks = page.blocks, []
         for block in blocks:
             self.index.remove(block)
+            self._leave_siblings(block)
         self._listener.page_evicted(page, [block.digest for block in blocks])
+
+    def _can_lend(self, block: Block) -> bool:
+        """Whether the first tokens of a block may be copied without the rest."""
+        # A block with extras is no mere run of tokens.
+        is_plain = len(block.content) == (block.slot + 1) * self.layout.block_size * TOKEN_BYTES
+        return is_plain and not (self._exact_reuse and block.is_decode_written)
+
+    def _leave_siblings(self, block: Block) -> None:
+        if self._can_lend(block):
+            self.siblings.remove(block)
 
     def touch(self, pages: Sequence[Page]) -> None:
         """Add one reference to each page that was found; an idle one leaves the free order."""
@@ -189,9 +203,10 @@ class PagePool:
         """Whether a prefill wrote the one and a decode step the other."""
         return other.is_decode_written and not block.is_decode_written
 
-    @staticmethod
-    def _hold(block: Block) -> None:
+    def _hold(self, block: Block) -> None:
         page = block.page
+        if self._can_lend(block):
+            self.siblings.add(block)
         page.blocks.append(block)
         if len(page.blocks) > 1:
             page.blocks.sort(key=lambda held: held.slot)
@@ -201,6 +216,7 @@ class PagePool:
     def _take_over(self, existing: Block, block: Block) -> None:
         page = existing.page
         self.index.remove(existing)
+        self._leave_siblings(existing)
         page.blocks.remove(existing)
         standing = self.index.add(block)
         assert standing is block, f"{block.digest.hex()} was indexed twice"
@@ -219,6 +235,7 @@ class PagePool:
             page.blocks = []
         self._empty.append_all(idle)
         self.index.clear()
+        self.siblings.clear()
         self._listener.cleared()
         return True
 

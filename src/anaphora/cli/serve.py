@@ -138,6 +138,13 @@ def _add_cache_flags(group: argparse._ArgumentGroup) -> None:
         help="tokens per hashed block (default: %(default)s)",
     )
     group.add_argument(
+        "--partial-block-reuse",
+        type=count,
+        default=_CACHE.partial_block_reuse,
+        metavar="N",
+        help="also reuse N or more leading tokens of a block of which the rest differs; 0 is never",
+    )
+    group.add_argument(
         "--kv-cache-memory-bytes", type=count, metavar="BYTES", help="memory for K/V, such as 4G"
     )
     group.add_argument(
@@ -211,6 +218,7 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
             prefix_caching_hash_algo=options.prefix_caching_hash_algo,
             allow_weak_hash=options.allow_weak_hash,
             exact_reuse=options.exact_reuse,
+            partial_block_reuse=options.partial_block_reuse,
             eviction_policy=options.eviction_policy,
             max_pinned_share=options.max_pinned_share,
             num_pages=options.num_pages,

@@ -155,6 +155,7 @@ class MetricsSnapshot:
     generation_tokens: int
     num_preemptions: int
     preemption_recomputed_tokens: int
+    block_rounding_tokens: int
     coalesced_tokens: int
     num_coalesce_timeouts: int
     num_finished: Mapping[FinishReason, int]
@@ -210,7 +211,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
-        self._coalesced_tokens = self._num_coalesce_timeouts = 0
+        self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
         self._request_seconds = Histogram(REQUEST_SECONDS)
@@ -255,6 +256,10 @@ class Metrics(CacheListener, SchedulerListener):
     def tokens_recomputed(self, request: Request, num_tokens: int) -> None:
         """Count work done twice; it enters neither queries nor hits."""
         self._preemption_recomputed_tokens += num_tokens
+
+    def tokens_rounded(self, request: Request, num_tokens: int) -> None:
+        """Count what was cached and yet computed, for want of a whole block."""
+        self._block_rounding_tokens += num_tokens
 
     def request_coalesced(self, request: Request, num_tokens: int) -> None:
         """Count the hits that a request had waited for."""
@@ -329,6 +334,7 @@ class Metrics(CacheListener, SchedulerListener):
             generation_tokens=self._generation_tokens,
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
+            block_rounding_tokens=self._block_rounding_tokens,
             coalesced_tokens=self._coalesced_tokens,
             num_coalesce_timeouts=self._num_coalesce_timeouts,
             num_finished=self._num_finished.copy(),

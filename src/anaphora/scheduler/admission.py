@@ -104,6 +104,7 @@ class AdmissionControl:
             most = self._num_next_tokens(request, admission.cached_tokens, current.num_tokens_left)
             num_tokens = min(most, end - admission.cached_tokens)
         request.num_computed_tokens = admission.cached_tokens
+        progress.num_rounded_tokens = lookup.num_rounded_tokens
         current.give(request, num_tokens, [admission.copy] if admission.copy else [])
         self.queue.remove(request)
         return True

@@ -18,6 +18,9 @@ class SchedulerListener:
     def request_admitted(self, request: Request, now: float) -> None:
         """Its first chunk was planned for the first time; `num_cached_tokens` is now fixed."""
 
+    def tokens_rounded(self, request: Request, num_tokens: int) -> None:
+        """At its first admission, so many tokens were cached but lie in a block of which the rest differs."""
+
     def request_forked(self, request: Request, parent: Request, now: float) -> None:
         """It runs now and shares its parent's pages; its prompt is in the parent's books alone."""
 
@@ -61,6 +64,11 @@ class SchedulerListeners(SchedulerListener):
         """Pass on."""
         for listener in self._listeners:
             listener.request_admitted(request, now)
+
+    def tokens_rounded(self, request: Request, num_tokens: int) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.tokens_rounded(request, num_tokens)
 
     def request_forked(self, request: Request, parent: Request, now: float) -> None:
         """Pass on."""

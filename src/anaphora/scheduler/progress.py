@@ -16,7 +16,8 @@ class Progress:
     `known_until` is the most tokens it had computed at a preemption. `counted_blocks` is how many leading
     blocks are in its books already, as cached or as written. `answer` is the last lookup. `deadline` is until
     when it waits for blocks that another request computes, if it does or did, `cached_when_deferred` what it
-    could have reused without. `num_passes` counts who was admitted over its head. `forks` are to share its
+    could have reused without. `num_passes` counts who was admitted over its head.
+    `num_rounded_tokens` are those it found cached and lost to the rounding to whole blocks. `forks` are to share its
     pages once its prompt is computed.
     """
 
@@ -29,6 +30,7 @@ class Progress:
     cached_when_deferred: int = 0
     has_waited_out: bool = False
     num_passes: int = 0
+    num_rounded_tokens: int = 0
     forks: list[Request] = field(default_factory=list)
 
     def forget_waiting(self) -> None:

@@ -279,6 +279,7 @@ class Scheduler:
         if request.num_cached_tokens is None:
             request.num_cached_tokens = reused
             self._listener.request_admitted(request, now)
+            self._listener.tokens_rounded(request, progress.num_rounded_tokens)
         if progress.deadline is not None:
             self._listener.request_coalesced(request, max(0, reused - progress.cached_when_deferred))
         if was_preempted:
@@ -344,8 +345,12 @@ class Scheduler:
         )
         for index in published:
             # Blocks computed again after a preemption are in the books already.
-            if index >= progress.counted_blocks and (index + 1) * block_size <= request.num_prompt_tokens:
-                request.num_cache_write_tokens += block_size
+            end = (index + 1) * block_size
+            if index >= progress.counted_blocks and end <= request.num_prompt_tokens:
+                # A block whose first tokens were reused is new only as far as the rest.
+                request.num_cache_write_tokens += end - max(
+                    index * block_size, request.num_cached_tokens or 0
+                )
         progress.counted_blocks = max(progress.counted_blocks, chunk.end // block_size)
         if chunk.start < progress.known_until:
             self._listener.tokens_recomputed(request, min(chunk.end, progress.known_until) - chunk.start)
