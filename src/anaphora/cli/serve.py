@@ -265,6 +265,8 @@ def _read_secret(path: Path | None) -> bytes | None:
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # asyncio warns of every chunk that is written before a client's going away is noticed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     config, web = engine_config(options), server_config(options)
     check_hash_strength(config.cache, web)  # before a model is fetched for nothing
     sock = bind(web.host, web.port)
