@@ -27,7 +27,8 @@ def _check_range(name: str, value: float, low: float, high: float, remedy: str =
 class SamplingParams:
     """How the next token is chosen and when to stop.
 
-    `max_tokens` None means: as many as the context still holds.
+    `max_tokens` None means: as many as the context still holds; 0 computes the prompt for the cache and generates
+    nothing.
     `top_k` 0 or -1, `top_p` 1, `min_p` 0 and the neutral penalties switch that filter off.
     Repetition penalty counts prompt and outputs (Keskar et al. 2019); presence and frequency count
     outputs only, as in the OpenAI API.
@@ -55,10 +56,15 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
         _check_range("n", self.n, 1, 128)
-        if self.max_tokens is not None and self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < 0:
             raise InvalidRequestError(
-                f"max_tokens is {self.max_tokens}, but must be at least 1; leave it out for the rest of the context",
+                f"max_tokens is {self.max_tokens}, but must be at least 0; leave it out for the rest of the context",
                 param="max_tokens",
+            )
+        if self.is_warm_up and self.n > 1:
+            raise InvalidRequestError(
+                f"n is {self.n}, but must be 1 when max_tokens is 0: nothing is generated that could differ",
+                param="n",
             )
         if self.min_tokens < 0:
             raise InvalidRequestError(
@@ -114,6 +120,11 @@ class SamplingParams:
                     f"logit_bias has the token id {token_id}, below 0", param="logit_bias"
                 )
             _check_range("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def is_warm_up(self) -> bool:
+        """Whether the prompt is only to be computed, so that it is cached."""
+        return self.max_tokens == 0
 
     @property
     def is_greedy(self) -> bool:

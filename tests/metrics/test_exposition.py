@@ -42,7 +42,7 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 48
 # HELP vllm:prefix_cache_hits_total Prompt tokens found in the prefix cache, once per request, at its first admission.
 # TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 32
-# HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token.
+# HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token or asked for none.
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0",model_name="m"} 48
 # HELP vllm:prompt_tokens_by_source_total Prompt tokens by where their K/V came from. The sum is \

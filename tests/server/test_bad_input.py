@@ -35,10 +35,9 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("n", 129, "n", ["129", "between 1 and 128"]),
     ("n", True, "n", ["true", "an integer"]),
     ("n", "2", "n", ['"2"', "an integer"]),
-    ("max_tokens", 0, "max_tokens", ["max_tokens is 0", "at least 1"]),
-    ("max_tokens", -1, "max_tokens", ["-1", "at least 1"]),
+    ("max_tokens", -1, "max_tokens", ["max_tokens is -1", "at least 0", "0 fills the cache"]),
     ("max_tokens", 1.0, "max_tokens", ["1.0", "an integer"]),
-    ("max_completion_tokens", 0, "max_completion_tokens", ["max_completion_tokens is 0", "at least 1"]),
+    ("max_completion_tokens", -2, "max_completion_tokens", ["max_completion_tokens is -2", "at least 0"]),
     ("min_tokens", 500, "min_tokens", ["500", "max_tokens"]),
     ("min_tokens", -1, "min_tokens", ["-1", "at least 0"]),
     ("seed", 2**63, "seed", ["at most"]),
@@ -287,6 +286,7 @@ def test_an_unknown_model_is_answered_with_the_known_names(path: str) -> None:
         ([1] * 150, 51, ["150", "51", "201", "200", "at most 50"]),
         ([1] * 200, None, ["200", "201", "shorten the prompt"]),
         ([1] * 5000, 10, ["5000", "10", "5010", "200", "shorten the prompt"]),
+        ([1] * 201, 0, ["201 tokens", "0 more", "200", "shorten the prompt"]),
     ],
 )
 def test_a_prompt_that_cannot_fit_is_refused_with_all_numbers(
@@ -312,6 +312,20 @@ def test_two_different_lengths_are_refused() -> None:
     error = refusal(CHAT, 400, json={"messages": USER, "max_tokens": 3, "max_completion_tokens": 4})
     assert error["param"] == "max_completion_tokens"
     assert "3" in error["message"] and "4" in error["message"]
+
+
+@pytest.mark.parametrize("path, own", [(CHAT, {"messages": USER}), (COMPLETIONS, {"prompt": "hi"})])
+@pytest.mark.parametrize(
+    "field, value, words",
+    [("n", 2, ["n is 2", "must be 1"]), ("min_tokens", 3, ["3", "max_tokens, which is 0"])],
+)
+def test_a_warm_up_generates_nothing_so_nothing_may_be_asked_of_it(
+    path: str, own: dict[str, Any], field: str, value: int, words: list[str]
+) -> None:
+    error = refusal(path, 400, json=own | {"max_tokens": 0, field: value})
+    assert error["param"] == field
+    for word in words:
+        assert word in error["message"]
 
 
 def test_a_stream_may_not_be_obfuscated() -> None:

@@ -200,6 +200,15 @@ def test_the_default_length_shrinks_to_what_fits() -> None:
     assert engine.requests[0].params.max_tokens == 10
 
 
+@pytest.mark.parametrize("send", [complete, chat])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_length_of_zero_is_passed_on_as_zero(send: Callable[..., httpx.Response], field: str) -> None:
+    """It is no default to be filled in, and a prompt that fills the context is welcome."""
+    engine = FakeEngine(max_model_len=len("<user>hi<assistant>"))
+    assert send(make_app(engine), **{field: 0}).status_code == 200
+    assert engine.requests[0].params.max_tokens == 0
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_the_length_has_two_names(field: str) -> None:
     """Old and new clients."""

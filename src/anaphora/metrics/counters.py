@@ -138,8 +138,9 @@ class MetricsSnapshot:
     """Everything counted since the start, and the gauges of this moment.
 
     Tokens unless said otherwise. `prompt_tokens_computed` and `prompt_tokens_cached` add up to the prompts of
-    all requests that got a first token. The histograms of whole requests leave out those that ended without
-    one, so the sum of `request_prefill_computed` is `prompt_tokens_computed` once all requests have ended.
+    all requests that got a first token, and of those that asked for none once they have ended well. The
+    histograms of whole requests leave out all others, so the sum of `request_prefill_computed` is
+    `prompt_tokens_computed` once all requests have ended.
     """
 
     model_name: str
@@ -270,18 +271,23 @@ class Metrics(CacheListener, SchedulerListener):
         last_time = self._last_token_times.get(request.request_id)
         self._last_token_times[request.request_id] = now
         if last_time is None:
-            if not request.is_fork:
-                self._prompt_tokens_computed += _num_computed(request)
-                self._prompt_tokens_cached += _num_cached(request)
+            self._count_prompt(request)
             self._first_token_seconds.observe(now - request.arrival_time)
         else:
             self._inter_token_seconds.observe(now - last_time)
 
+    def _count_prompt(self, request: Request) -> None:
+        if not request.is_fork:
+            self._prompt_tokens_computed += _num_computed(request)
+            self._prompt_tokens_cached += _num_cached(request)
+
     def request_finished(self, request: Request, now: float) -> None:
-        """Count its end, and what it was in all if it had a first token."""
+        """Count its end, and what it was in all if it had a first token or has computed a prompt for the cache."""
         assert request.finish_reason is not None, f"{request.request_id} ended without a reason"
         self._num_finished[request.finish_reason] += 1
-        if self._last_token_times.pop(request.request_id, None) is None:
+        if request.params.is_warm_up and request.finish_reason is FinishReason.LENGTH:
+            self._count_prompt(request)
+        elif self._last_token_times.pop(request.request_id, None) is None:
             return
         self._request_seconds.observe(now - request.arrival_time)
         self._request_prompt.observe(request.num_prompt_tokens)

@@ -49,7 +49,7 @@ FAMILIES = (
     Family("vllm:prefix_cache_hits_total", "counter",
            "Prompt tokens found in the prefix cache, once per request, at its first admission.",
            lambda s: s.prefix_cache_hits),
-    Family("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that got a first token.",
+    Family("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that got a first token or asked for none.",
            lambda s: s.prompt_tokens),
     Family("vllm:prompt_tokens_by_source_total", "counter",
            "Prompt tokens by where their K/V came from. The sum is vllm:prompt_tokens_total.",

@@ -21,10 +21,10 @@ from anaphora.scheduler.progress import PlanningPass, Progress
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One token that a commit added to a request, which may have ended by it."""
+    """One token that a commit added to a request, which may have ended by it; None if it ended without one."""
 
     request: Request
-    token_id: TokenId
+    token_id: TokenId | None
 
 
 class Scheduler:
@@ -289,7 +289,8 @@ class Scheduler:
         end = start + num_tokens
         # A prefill below the runner's minimum goes through its decode kernel and is booked as such.
         is_decode = start >= progress.prefill_end or num_tokens < self._layout.min_prefill_tokens
-        sampled = [request, *progress.forks[:seats]] if end == len(request.token_ids) else []
+        is_to_sample = end == len(request.token_ids) and not request.params.is_warm_up
+        sampled = [request, *progress.forks[:seats]] if is_to_sample else []
         page_table = tuple(self._manager.table(request.request_id).page_ids)
         return ScheduledChunk(
             request.request_id,
@@ -322,6 +323,9 @@ class Scheduler:
         for chunk in plan.chunks:
             progress = self._progress[chunk.request_id]
             self._commit_chunk(progress, chunk)
+            if progress.request.params.is_warm_up and chunk.end == progress.request.num_prompt_tokens:
+                self.finish(chunk.request_id, FinishReason.LENGTH, None, now)
+                updates.append(Update(progress.request, None))
             sampled = [progress.request]
             if chunk.samples and progress.forks:
                 sampled += self._fork(progress, len(chunk.samples) - 1, now)

@@ -44,17 +44,18 @@ class Prompt:
     def num_output_tokens(self, asked: int | None, default: int | None, max_model_len: int) -> int:
         """Return how many tokens may be generated: those asked for, or else the default as far as it fits."""
         room = max_model_len - len(self.token_ids)
-        if room < 1 or (asked or 0) > room:
-            raise self._too_long(asked, max_model_len)
-        return asked or min(default or room, room)
+        least = 1 if asked is None else asked
+        if least > room:
+            raise self._too_long(least, max_model_len)
+        return min(default or room, room) if asked is None else asked
 
-    def _too_long(self, asked: int | None, max_model_len: int) -> ContextLengthError:
+    def _too_long(self, asked: int, max_model_len: int) -> ContextLengthError:
         room = max_model_len - len(self.token_ids)
         remedy = f"shorten the prompt or ask for at most {room} tokens" if room > 0 else "shorten the prompt"
         return ContextLengthError(
             f"this model's maximum context length is {max_model_len} tokens, but {self.path} has "
-            f"{len(self.token_ids)} tokens and {asked or 1} more are to be generated, "
-            f"{len(self.token_ids) + (asked or 1)} in all; {remedy}, or raise --max-model-len",
+            f"{len(self.token_ids)} tokens and {asked} more are to be generated, "
+            f"{len(self.token_ids) + asked} in all; {remedy}, or raise --max-model-len",
             param=self.path,
         )
 
