@@ -142,6 +142,7 @@ def build_engine(
         cache=config.cache,
         layout=layout,
         read_pages=lambda: manager.pool.usage(),  # noqa: PLW0108 - there is no manager yet
+        read_pinned_pages=lambda: manager.pool.num_pinned_pages,
         read_requests=lambda: RequestCounts(
             scheduler.num_running, scheduler.num_waiting - scheduler.num_deferred, scheduler.num_deferred
         ),

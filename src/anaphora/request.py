@@ -164,6 +164,14 @@ class FinishReason(enum.Enum):
     ERROR = "error"
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The beginning of a prompt, and for how long it is to stay cached from the moment the prompt is computed."""
+
+    num_tokens: int
+    ttl_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """A request inside the engine; only the scheduler changes it.
@@ -173,7 +181,8 @@ class Request:
     `seed` decides every random draw together with the position of the token, so the same seed gives the
     same text whatever the batch. A lower `priority` goes first, where priorities count. `is_fork` says that its
     prompt was computed for another request, whose pages it shares. `tenant_salt` and `cache_salt` narrow
-    the namespace of its cache entries.
+    the namespace of its cache entries. `num_pinned_tokens` is the longest beginning of its prompt that was pinned
+    because of its `retention`; None while none was.
     """
 
     request_id: RequestId
@@ -186,12 +195,14 @@ class Request:
     cache_salt: str | None = None
     skip_reading_cache: bool = False
     priority: int = 0
+    retention: tuple[Retention, ...] = ()
     is_fork: bool = False
     num_prompt_tokens: int = field(init=False)
     status: RequestStatus = RequestStatus.WAITING
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None
     num_cache_write_tokens: int = 0
+    num_pinned_tokens: int | None = None
     num_preemptions: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
@@ -241,6 +252,7 @@ class RequestOutput:
     `index` tells which of the request's n sequences it belongs to. `text` may be shorter than the tokens:
     half a character and a possible beginning of a stop string are held back. The last output of a sequence
     has `finish_reason` set. `stop_reason` is the stop string or stop token id that ended it, else None.
+    `pinned_tokens` is the longest beginning of the prompt that was pinned as asked for, None if none was.
     """
 
     request_id: RequestId
@@ -251,3 +263,4 @@ class RequestOutput:
     stop_reason: int | str | None = None
     error: str | None = None
     index: int = 0
+    pinned_tokens: int | None = None

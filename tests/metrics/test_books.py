@@ -26,6 +26,7 @@ class Engine:
             cache=cache,
             layout=layout,
             read_pages=self.read_pages,
+            read_pinned_pages=lambda: self.manager.pool.num_pinned_pages,
             read_requests=self.read_requests,
         )
         self.manager = KVManager(layout, self.metrics, enable_prefix_caching=caching)

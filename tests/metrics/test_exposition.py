@@ -32,6 +32,10 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.4
 anaphora:pages{engine="0",model_name="m",state="used"} 4
 anaphora:pages{engine="0",model_name="m",state="cached"} 1
 anaphora:pages{engine="0",model_name="m",state="empty"} 5
+# HELP anaphora:pinned_pages K/V pages that are pinned, held by requests or not; a pin lapses when the next step is \
+planned.
+# TYPE anaphora:pinned_pages gauge
+anaphora:pinned_pages{engine="0",model_name="m"} 2
 # HELP vllm:cache_config_info Settings of the K/V cache, as labels; always 1.
 # TYPE vllm:cache_config_info gauge
 vllm:cache_config_info{block_size="16",engine="0",model_name="m",num_gpu_blocks="22"} 1
@@ -108,6 +112,7 @@ NAMES = [
     "anaphora:page_evictions_total",
     "anaphora:pages",
     "anaphora:pin_refusals_total",
+    "anaphora:pinned_pages",
     "anaphora:preemption_recomputed_tokens_total",
     "anaphora:token_mismatch_total",
     "anaphora:unknown_request_fields_total",
@@ -146,6 +151,7 @@ def snapshot() -> MetricsSnapshot:
         cache=CacheConfig(),
         layout=KVLayout(block_size=16, page_size=32, num_pages=11),
         read_pages=lambda: PageUsage(4, 1, 5),
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(running=3, waiting_for_capacity=4, deferred=1),
     )
     request = Request(
@@ -235,6 +241,7 @@ def test_the_page_can_be_sent_even_before_anything_happened() -> None:
         cache=CacheConfig(),
         layout=KVLayout(16, 16, 2),
         read_pages=lambda: PageUsage(0, 0, 1),
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(0, 0),
     )
     text = exposition(metrics.snapshot())

@@ -85,6 +85,7 @@ class EngineCore:
             tenant_salt=request_input.tenant_salt,
             cache_salt=request_input.cache_salt,
             priority=request_input.priority,
+            retention=request_input.retention,
         )
 
     def abort(self, request_id: RequestId) -> bool:
@@ -124,6 +125,7 @@ class EngineCore:
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
             index=live.index,
+            pinned_tokens=request.num_pinned_tokens,
         )
 
     def _forget(self, live: _Live) -> None:

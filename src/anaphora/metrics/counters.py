@@ -161,6 +161,7 @@ class MetricsSnapshot:
     num_finished: Mapping[FinishReason, int]
     num_page_evictions: int
     num_token_mismatches: int
+    num_pinned_pages: int
     num_pin_refusals: int
     num_unknown_fields: Mapping[str, int]
     first_token_seconds: HistogramSnapshot
@@ -186,7 +187,7 @@ class Metrics(CacheListener, SchedulerListener):
     """Listens to one engine; what it keeps per request goes when the request ends.
 
     One thread brings the events. Another may ask for snapshots at any time: every counter in them is right
-    and never falls, but two of them may be one event apart. `read_pages` and `read_requests` are called then.
+    and never falls, but two of them may be one event apart. What begins with `read` is called then.
     """
 
     def __init__(
@@ -197,12 +198,14 @@ class Metrics(CacheListener, SchedulerListener):
         cache: CacheConfig,
         layout: KVLayout,
         read_pages: Callable[[], PageUsage],
+        read_pinned_pages: Callable[[], int],
         read_requests: Callable[[], RequestCounts],
     ) -> None:
         self._model_name = model_name
         self._cache_settings = _describe_cache(cache, layout)
         self._is_caching = cache.enable_prefix_caching
         self._read_pages, self._read_requests = read_pages, read_requests
+        self._read_pinned_pages = read_pinned_pages
         self._hit_rate = HitRate()
         self._last_token_times: dict[RequestId, float] = {}
         self._num_finished = dict.fromkeys(FinishReason, 0)
@@ -340,6 +343,7 @@ class Metrics(CacheListener, SchedulerListener):
             num_finished=self._num_finished.copy(),
             num_page_evictions=self._num_page_evictions,
             num_token_mismatches=self._num_token_mismatches,
+            num_pinned_pages=self._read_pinned_pages(),
             num_pin_refusals=self._num_pin_refusals,
             num_unknown_fields=self._num_unknown_fields.copy(),
             first_token_seconds=self._first_token_seconds.snapshot(),

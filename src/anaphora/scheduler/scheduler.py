@@ -323,9 +323,8 @@ class Scheduler:
         for chunk in plan.chunks:
             progress = self._progress[chunk.request_id]
             self._commit_chunk(progress, chunk)
-            if progress.request.params.is_warm_up and chunk.end == progress.request.num_prompt_tokens:
-                self.finish(chunk.request_id, FinishReason.LENGTH, None, now)
-                updates.append(Update(progress.request, None))
+            if chunk.end == progress.request.num_prompt_tokens:
+                updates += self._end_prompt(progress.request, now)
             sampled = [progress.request]
             if chunk.samples and progress.forks:
                 sampled += self._fork(progress, len(chunk.samples) - 1, now)
@@ -350,6 +349,20 @@ class Scheduler:
         progress.counted_blocks = max(progress.counted_blocks, chunk.end // block_size)
         if chunk.start < progress.known_until:
             self._listener.tokens_recomputed(request, min(chunk.end, progress.known_until) - chunk.start)
+
+    def _end_prompt(self, request: Request, now: float) -> list[Update]:
+        """Pin what is to be kept of a prompt that has been computed, and end a request that wanted no more."""
+        if request.num_output_tokens:  # it was preempted and computes its prompt once more
+            return []
+        chain = self._manager.table(request.request_id).chain
+        for retention in request.retention:
+            pinned = self._manager.pin(chain, retention.num_tokens, now + retention.ttl_s)
+            if pinned is not None:
+                request.num_pinned_tokens = max(request.num_pinned_tokens or 0, pinned)
+        if not request.params.is_warm_up:
+            return []
+        self.finish(request.request_id, FinishReason.LENGTH, None, now)
+        return [Update(request, None)]
 
     def _fork(self, progress: Progress, num_seated: int, now: float) -> list[Request]:
         """Let forks run on the pages of their parent; those without a seat become requests like others."""
