@@ -183,6 +183,7 @@ def async_engine(engine: Engine) -> AsyncEngine:
         engine.model.tokenizer,
         engine.clock,
         max_model_len=engine.scheduler.max_model_len,
+        max_pinnable_tokens=engine.manager.max_pinnable_tokens,
         metrics_text=lambda: exposition(engine.metrics.snapshot()),
     )
 
@@ -205,7 +206,9 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
         served_models=engine.served_models,
         renderer=engine.model.renderer,
         default_sampling=engine.model.sampling,
+        has_priorities=engine.config.scheduler.scheduling_policy == "priority",
         count_unknown_field=engine.metrics.count_unknown_field,
+        count_unplaced_mark=engine.metrics.count_unplaced_mark,
         strict_fields=strict_fields,
         lifespan=lifespan,
     )

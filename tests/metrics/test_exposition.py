@@ -87,6 +87,10 @@ anaphora:token_mismatch_total{engine="0",model_name="m"} 0
 # HELP anaphora:pin_refusals_total Pins not granted, because the pinned share of the pages would have grown too large.
 # TYPE anaphora:pin_refusals_total counter
 anaphora:pin_refusals_total{engine="0",model_name="m"} 0
+# HELP anaphora:unplaced_cache_marks_total cache_control of requests that had no effect, because its place among the \
+prompt's tokens is not known.
+# TYPE anaphora:unplaced_cache_marks_total counter
+anaphora:unplaced_cache_marks_total{engine="0",model_name="m"} 1
 # HELP anaphora:unknown_request_fields_total Request fields that nobody defines, accepted and ignored, by name.
 # TYPE anaphora:unknown_request_fields_total counter
 anaphora:unknown_request_fields_total{engine="0",field="top_a",model_name="m"} 2
@@ -116,6 +120,7 @@ NAMES = [
     "anaphora:preemption_recomputed_tokens_total",
     "anaphora:token_mismatch_total",
     "anaphora:unknown_request_fields_total",
+    "anaphora:unplaced_cache_marks_total",
     "vllm:cache_config_info",
     "vllm:e2e_request_latency_seconds",
     "vllm:generation_tokens_total",
@@ -170,6 +175,7 @@ def snapshot() -> MetricsSnapshot:
     metrics.request_finished(request, 2.0)
     metrics.count_unknown_field("top_a")
     metrics.count_unknown_field("top_a")
+    metrics.count_unplaced_mark()
     settings = {"block_size": "16", "num_gpu_blocks": "22"}
     return replace(metrics.snapshot(), cache_settings=settings)
 

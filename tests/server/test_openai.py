@@ -167,6 +167,15 @@ def test_sampling_fields_reach_the_engine() -> None:
     assert engine.requests[0].cache_salt == "s"
 
 
+def test_a_priority_reaches_an_engine_that_heeds_it() -> None:
+    """And 0 reaches every engine."""
+    engine = FakeEngine()
+    for send in (complete, chat):
+        assert send(make_app(engine, has_priorities=True), priority=-3).status_code == 200
+        assert send(make_app(engine), priority=0).status_code == 200
+    assert [request.priority for request in engine.requests] == [-3, 0, -3, 0]
+
+
 def test_null_means_absent() -> None:
     """Clients send null for what they leave to the server."""
     names = [

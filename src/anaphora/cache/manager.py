@@ -101,6 +101,11 @@ class KVManager:
         """Return the page table of an open request."""
         return self._tables[request_id]
 
+    @property
+    def max_pinnable_tokens(self) -> int:
+        """The most tokens a prompt may have whose full blocks can all be pinned, if nothing else is."""
+        return self.pool.max_pinned_pages * self.layout.page_size + self.layout.block_size - 1
+
     def lookup(self, chain: BlockChain, num_tokens: int, num_prefill_tokens: int) -> Lookup:
         """Return what can be reused of a sequence whose first `num_prefill_tokens` are computed by prefill.
 

@@ -104,6 +104,11 @@ class EngineClient(Protocol):
         ...
 
     @property
+    def max_pinnable_tokens(self) -> int:
+        """The most tokens a prompt may have whose full blocks can all be pinned, if nothing else is."""
+        ...
+
+    @property
     def failure(self) -> str | None:
         """Why the engine can no longer step, or None while it can."""
         ...

@@ -163,6 +163,7 @@ class MetricsSnapshot:
     num_token_mismatches: int
     num_pinned_pages: int
     num_pin_refusals: int
+    num_unplaced_marks: int
     num_unknown_fields: Mapping[str, int]
     first_token_seconds: HistogramSnapshot
     inter_token_seconds: HistogramSnapshot
@@ -214,6 +215,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
+        self._num_unplaced_marks = 0
         self._coalesced_tokens = self._num_coalesce_timeouts = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
@@ -316,6 +318,10 @@ class Metrics(CacheListener, SchedulerListener):
             name = OTHER_FIELD
         known[name] = known.get(name, 0) + 1
 
+    def count_unplaced_mark(self) -> None:
+        """Count a mark of a prompt to be kept whose place in the tokens is not known."""
+        self._num_unplaced_marks += 1
+
     # Questions.
 
     def hit_rate_line(self) -> str:
@@ -345,6 +351,7 @@ class Metrics(CacheListener, SchedulerListener):
             num_token_mismatches=self._num_token_mismatches,
             num_pinned_pages=self._read_pinned_pages(),
             num_pin_refusals=self._num_pin_refusals,
+            num_unplaced_marks=self._num_unplaced_marks,
             num_unknown_fields=self._num_unknown_fields.copy(),
             first_token_seconds=self._first_token_seconds.snapshot(),
             inter_token_seconds=self._inter_token_seconds.snapshot(),

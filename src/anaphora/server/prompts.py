@@ -10,6 +10,7 @@ from anaphora.engine.protocols import Tokenizer
 from anaphora.errors import ContextLengthError, InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.models.spans import SpanMap
+from anaphora.request import Retention
 from anaphora.server.validation import wrong
 
 _LONG_TEXT_CHARS = 65_536
@@ -28,12 +29,15 @@ class ChatRenderer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its path in the body, its ids, its text if that was given, and its parts if it was a chat."""
+    """One prompt: its path in the body, its ids, its text if that was given, its parts if it was a chat, and which
+    of its beginnings are to stay cached.
+    """
 
     path: str
     token_ids: Sequence[TokenId]
     text: str | None = None
     spans: SpanMap | None = None
+    retention: tuple[Retention, ...] = ()
 
     def text_by(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
         """Return the text as it was given, or that of the ids."""
