@@ -146,6 +146,7 @@ def build_engine(
         cache=config.cache,
         layout=layout,
         read_pages=lambda: manager.pool.usage(),  # noqa: PLW0108 - there is no manager yet
+        read_pinned_pages=lambda: manager.pool.num_pinned_pages,
         read_requests=lambda: RequestCounts(
             scheduler.num_running, scheduler.num_waiting - scheduler.num_deferred, scheduler.num_deferred
         ),
@@ -188,6 +189,7 @@ def async_engine(engine: Engine) -> AsyncEngine:
         engine.model.tokenizer,
         engine.clock,
         max_model_len=engine.scheduler.max_model_len,
+        max_pinnable_tokens=engine.manager.max_pinnable_tokens,
         metrics_text=lambda: exposition(engine.metrics.snapshot()),
     )
 
@@ -214,7 +216,9 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
         served_models=engine.served_models,
         renderer=engine.model.renderer,
         default_sampling=engine.model.sampling,
+        has_priorities=engine.config.scheduler.scheduling_policy == "priority",
         count_unknown_field=engine.metrics.count_unknown_field,
+        count_unplaced_mark=engine.metrics.count_unplaced_mark,
         strict_fields=strict_fields,
         lifespan=lifespan,
     )

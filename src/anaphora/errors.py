@@ -11,7 +11,7 @@
     - UnknownRouteError       no such path
     - MethodNotAllowedError   the path exists, but not with this verb
     - BodyTooLargeError       the body is over the server's limit
-    - ConflictError           cannot be done now because of what is running
+    - ConflictError           cannot be done now because of what is running or pinned
   + StartError              the process cannot start: one clear line, exit code 1
     - ConfigError             a setting is wrong
     - ModelError              a model cannot be loaded
@@ -84,7 +84,7 @@ class BodyTooLargeError(RequestError):
 
 
 class ConflictError(RequestError):
-    """Cannot be done now because of what is running."""
+    """Cannot be done now because of what is running or pinned."""
 
 
 class StartError(AnaphoraError):

@@ -27,7 +27,8 @@ def _check_range(name: str, value: float, low: float, high: float, remedy: str =
 class SamplingParams:
     """How the next token is chosen and when to stop.
 
-    `max_tokens` None means: as many as the context still holds.
+    `max_tokens` None means: as many as the context still holds; 0 computes the prompt for the cache and generates
+    nothing.
     `top_k` 0 or -1, `top_p` 1, `min_p` 0 and the neutral penalties switch that filter off.
     Repetition penalty counts prompt and outputs (Keskar et al. 2019); presence and frequency count
     outputs only, as in the OpenAI API.
@@ -55,10 +56,15 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
         _check_range("n", self.n, 1, 128)
-        if self.max_tokens is not None and self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < 0:
             raise InvalidRequestError(
-                f"max_tokens is {self.max_tokens}, but must be at least 1; leave it out for the rest of the context",
+                f"max_tokens is {self.max_tokens}, but must be at least 0; leave it out for the rest of the context",
                 param="max_tokens",
+            )
+        if self.is_warm_up and self.n > 1:
+            raise InvalidRequestError(
+                f"n is {self.n}, but must be 1 when max_tokens is 0: nothing is generated that could differ",
+                param="n",
             )
         if self.min_tokens < 0:
             raise InvalidRequestError(
@@ -116,6 +122,11 @@ class SamplingParams:
             _check_range("logit_bias", bias, -100.0, 100.0)
 
     @property
+    def is_warm_up(self) -> bool:
+        """Whether the prompt is only to be computed, so that it is cached."""
+        return self.max_tokens == 0
+
+    @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature == 0.0
@@ -153,6 +164,14 @@ class FinishReason(enum.Enum):
     ERROR = "error"
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The beginning of a prompt, and for how long it is to stay cached from the moment the prompt is computed."""
+
+    num_tokens: int
+    ttl_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """A request inside the engine; only the scheduler changes it.
@@ -162,7 +181,8 @@ class Request:
     `seed` decides every random draw together with the position of the token, so the same seed gives the
     same text whatever the batch. A lower `priority` goes first, where priorities count. `is_fork` says that its
     prompt was computed for another request, whose pages it shares. `tenant_salt` and `cache_salt` narrow
-    the namespace of its cache entries.
+    the namespace of its cache entries. `num_pinned_tokens` is the longest beginning of its prompt that was pinned
+    because of its `retention`; None while none was.
     """
 
     request_id: RequestId
@@ -175,12 +195,14 @@ class Request:
     cache_salt: str | None = None
     skip_reading_cache: bool = False
     priority: int = 0
+    retention: tuple[Retention, ...] = ()
     is_fork: bool = False
     num_prompt_tokens: int = field(init=False)
     status: RequestStatus = RequestStatus.WAITING
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None
     num_cache_write_tokens: int = 0
+    num_pinned_tokens: int | None = None
     num_preemptions: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
@@ -230,6 +252,7 @@ class RequestOutput:
     `index` tells which of the request's n sequences it belongs to. `text` may be shorter than the tokens:
     half a character and a possible beginning of a stop string are held back. The last output of a sequence
     has `finish_reason` set. `stop_reason` is the stop string or stop token id that ended it, else None.
+    `pinned_tokens` is the longest beginning of the prompt that was pinned as asked for, None if none was.
     """
 
     request_id: RequestId
@@ -240,3 +263,4 @@ class RequestOutput:
     stop_reason: int | str | None = None
     error: str | None = None
     index: int = 0
+    pinned_tokens: int | None = None

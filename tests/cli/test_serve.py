@@ -6,6 +6,7 @@ import pytest
 
 from anaphora.cli import serve
 from anaphora.config import CacheConfig, EngineConfig, ServerConfig
+from anaphora.errors import ConfigError
 
 FACTS = {
     "url": "http://127.0.0.1:8000",
@@ -21,6 +22,10 @@ FACTS = {
     "kv_bytes": 2**30,
     "max_num_seqs": 32,
     "max_num_batched_tokens": 512,
+    "scheduling_policy": "fcfs",
+    "coalesce_deadline_ms": 60_000,
+    "admission_lookahead": 8,
+    "admission_max_passes": 4,
     "default_sampling": {"temperature": 0.2},
     "prefix_caching": True,
     "exact_reuse": False,
@@ -50,7 +55,8 @@ def test_a_line_for_vllm_mostly_works() -> None:
         "m.gguf --host 0.0.0.0 --port 9 --api-key one two --served-model-name x y --max-model-len 4k --max-num-seqs 4 "
         "--max-num-batched-tokens 64 --block-size 32 --no-enable-prefix-caching --prefix-caching-hash-algo sha256 "
         "--kv-cache-memory-bytes 1G --num-pages 50 --dtype float32 --seed 7 --enable-force-include-usage "
-        "--no-scheduler-reserve-full-isl --watermark 0.05 --enable-prompt-tokens-details --generation-config vllm"
+        "--no-scheduler-reserve-full-isl --watermark 0.05 --enable-prompt-tokens-details --generation-config vllm "
+        "--scheduling-policy priority --coalesce-deadline-ms 2k --admission-lookahead 0 --admission-max-passes 3"
     )
     parsed = options(*line.split())
     engine, web = serve.engine_config(parsed), serve.server_config(parsed)
@@ -61,6 +67,8 @@ def test_a_line_for_vllm_mostly_works() -> None:
     assert (engine.cache.kv_cache_memory_bytes, engine.cache.num_pages) == (2**30, 50)
     assert (engine.scheduler.max_num_seqs, engine.scheduler.max_num_batched_tokens) == (4, 64)
     assert (engine.scheduler.scheduler_reserve_full_isl, engine.scheduler.watermark) == (False, 0.05)
+    assert (engine.scheduler.scheduling_policy, engine.scheduler.coalesce_deadline_ms) == ("priority", 2000)
+    assert (engine.scheduler.admission_lookahead, engine.scheduler.admission_max_passes) == (0, 3)
     assert (web.host, web.port, web.api_keys, web.enable_force_include_usage) == (
         "0.0.0.0",
         9,
@@ -86,10 +94,49 @@ def test_the_start_screen_says_what_can_be_reused() -> None:
 
 
 def test_the_start_screen_says_when_caching_is_off() -> None:
-    """Instead of the law."""
+    """Instead of the law; and then there is nothing to wait for."""
     screen = serve.start_screen({**FACTS, "prefix_caching": False, "default_sampling": {}})
     assert "off: every prompt is computed in full" in screen
+    assert "off: nobody waits for blocks" in screen
     assert "floor" not in screen
+
+
+def test_the_start_screen_says_who_goes_first_and_who_waits() -> None:
+    screen = serve.start_screen(FACTS)
+    assert "by arrival; behind a request that does not fit 8 are tried, and 4 may pass it" in screen
+    assert "on: a request waits up to 60,000 ms for blocks that another one computes" in screen
+    changed = {"scheduling_policy": "priority", "admission_lookahead": 0, "coalesce_deadline_ms": 0}
+    screen = serve.start_screen({**FACTS, **changed})
+    assert "by priority, then by arrival; nobody passes a request that does not fit" in screen
+    assert "off: nobody waits for blocks" in screen
+
+
+@pytest.mark.parametrize(
+    "flag, value, words",
+    [
+        ("--scheduling-policy", "lifo", "choose from"),
+        ("--coalesce-deadline-ms", "-1", "not a number"),
+        ("--coalesce-deadline-ms", "soon", "not a number"),
+        ("--admission-lookahead", "-1", "not a number"),
+        ("--admission-max-passes", "1.5", "not a whole number"),
+    ],
+)
+def test_a_bad_value_ends_the_start_with_the_name_of_its_flag(
+    flag: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options(f"{flag}={value}")
+    error = capsys.readouterr().err
+    assert flag in error and words in error
+
+
+@pytest.mark.parametrize(
+    "name", ["coalesce_deadline_ms", "admission_lookahead", "admission_max_passes", "scheduling_policy"]
+)
+def test_a_bad_setting_of_the_scheduler_is_refused_by_its_flag(name: str) -> None:
+    """Also when it does not come from a command line."""
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is"):
+        EngineConfig.from_mapping({name: -1})
 
 
 @pytest.mark.parametrize("needs_key", [False, True])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
@@ -37,12 +37,14 @@ def small_engine(
     before_step: Callable[[StepPlan], None] | None = None,
     max_model_len: int = 128,
     max_num_seqs: int = 8,
+    max_pinned_pages: int = 0,
+    policy: Literal["fcfs", "priority"] = "fcfs",
 ) -> SmallEngine:
     """Build one; a script may give a request's tokens as text, which ends with the end-of-text token."""
     tokens = {name: _tokens(said) for name, said in (script or {}).items()}
     runner = FakeRunner(layout, script=tokens, before_step=before_step)
-    manager = KVManager(layout)
-    config = SchedulerConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=64)
+    manager = KVManager(layout, max_pinned_pages=max_pinned_pages)
+    config = SchedulerConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=64, scheduling_policy=policy)
     scheduler = Scheduler(config, manager, model_fingerprint=bytes(32), max_model_len=max_model_len)
     clock = FakeClock()
     return SmallEngine(
@@ -58,7 +60,14 @@ def _tokens(said: Sequence[int] | str) -> list[int]:
 
 def async_engine(small: SmallEngine) -> AsyncEngine:
     """Put the core into its thread; not started."""
-    return AsyncEngine(small.core, ByteTokenizer(), small.clock, max_model_len=128, metrics_text=lambda: "")
+    return AsyncEngine(
+        small.core,
+        ByteTokenizer(),
+        small.clock,
+        max_model_len=128,
+        max_pinnable_tokens=small.manager.max_pinnable_tokens,
+        metrics_text=lambda: "",
+    )
 
 
 def prompt(name: str, text: str = "hello there", **params: Any) -> GenerateInput:

@@ -44,6 +44,21 @@ def test_the_second_time_the_prompt_is_cached() -> None:
     assert run(engine)[-1].usage == Usage(11, 8, 0, 2)
 
 
+def test_a_warm_up_gives_one_output_without_tokens() -> None:
+    """Twelve tokens are three blocks, and all of them are cached afterwards."""
+    engine = small_engine()
+    engine.core.add(prompt("A", "hello there!", max_tokens=0), 0.0)
+    assert run(engine) == [
+        RequestOutput(
+            request_id=RequestId("A"),
+            token_ids=(),
+            text="",
+            usage=Usage(12, 0, 12, 0),
+            finish_reason=FinishReason.LENGTH,
+        )
+    ]
+
+
 def test_half_a_character_is_held_back() -> None:
     """The two bytes of é come as one piece of text."""
     engine = small_engine({"A": "é!"})

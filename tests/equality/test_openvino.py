@@ -62,6 +62,18 @@ def test_warm_alone_and_warm_among_neighbours_equal_cold_alone(
     assert_same(bench.run(engine, prompts, NUM_OUTPUTS), cold, "warm among neighbours")
 
 
+def test_a_prompt_that_was_computed_for_the_cache_only_gives_the_same_text(
+    bench: Bench, prompts: list[list[int]], cold: list[Text]
+) -> None:
+    """Its last block came from a warm-up without logits, in steps where nobody samples."""
+    engine = bench.engine()
+    warmed = LLM(engine=engine).generate(list(prompts), SamplingParams(max_tokens=0))
+    assert [(text.token_ids, text.text, text.finish_reason) for text in warmed] == [((), "", "length")] * 6
+    texts = bench.run(engine, prompts, NUM_OUTPUTS)
+    assert [text.cached_tokens for text in texts] == [(length - 2) // 16 * 16 for length in LENGTHS]
+    assert_same(texts, cold, "warmed up")
+
+
 def test_a_small_token_budget_changes_nothing(
     bench: Bench, prompts: list[list[int]], cold: list[Text]
 ) -> None:

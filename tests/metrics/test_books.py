@@ -26,6 +26,7 @@ class Engine:
             cache=cache,
             layout=layout,
             read_pages=self.read_pages,
+            read_pinned_pages=lambda: self.manager.pool.num_pinned_pages,
             read_requests=self.read_requests,
         )
         self.manager = KVManager(layout, self.metrics, enable_prefix_caching=caching)
@@ -71,10 +72,10 @@ class Engine:
             ):
                 self.scheduler.finish(update.request.request_id, FinishReason.LENGTH, None, self.now)
 
-    def check_books(self, *, num_requests: int) -> None:
+    def check_books(self, *, num_requests: int, num_warm_ups: int = 0) -> None:
         """Every token the runner computed is a prompt token, the input of a decode step, or work done twice."""
         seen = self.metrics.snapshot()
-        num_decoded = seen.generation_tokens - num_requests
+        num_decoded = seen.generation_tokens - (num_requests - num_warm_ups)
         expected = seen.prompt_tokens_computed + num_decoded + seen.preemption_recomputed_tokens
         assert self.runner.num_computed_tokens == expected == seen.step_tokens.total
         assert seen.pages.used == 0 and sum(seen.pages) == self.manager.layout.num_usable_pages
@@ -91,6 +92,17 @@ def test_the_second_of_two_equal_prompts_is_a_hit_but_for_its_last_block() -> No
     assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached) == (20, 12)
     assert (seen.requests, seen.num_preemptions) == (RequestCounts(0, 0), 0)
     engine.check_books(num_requests=2)
+
+
+def test_a_prompt_that_is_computed_for_the_cache_only_is_in_the_books() -> None:
+    """It counts as a prompt and as a request of no output, and has no time to its first token."""
+    engine = Engine(num_pages=20)
+    engine.run(range(16), max_tokens=0)
+    seen = engine.run(range(17), max_tokens=2)
+    assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached) == (17, 16)
+    assert (seen.request_generation.count, seen.first_token_seconds.count) == (2, 1)
+    assert seen.num_finished[FinishReason.LENGTH] == 2
+    engine.check_books(num_requests=2, num_warm_ups=1)
 
 
 def test_with_caching_off_everything_is_computed_and_nothing_is_queried() -> None:

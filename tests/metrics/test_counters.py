@@ -40,6 +40,7 @@ def make_metrics(
         cache=CacheConfig(enable_prefix_caching=caching),
         layout=LAYOUT,
         read_pages=lambda: pages,
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(0, 0),
     )
 
@@ -296,12 +297,14 @@ def test_gauges_are_read_when_asked_for() -> None:
         cache=CacheConfig(),
         layout=LAYOUT,
         read_pages=lambda: PageUsage(1, 2, 7),
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: numbers.pop(0),
     )
     first, second = metrics.snapshot(), metrics.snapshot()
     assert (first.requests.running, first.requests.waiting, first.requests.deferred) == (1, 5, 3)
     assert (second.requests.running, second.requests.waiting, second.requests.deferred) == (4, 5, 0)
     assert first.pages == PageUsage(1, 2, 7)
+    assert first.num_pinned_pages == 2
 
 
 def test_the_cache_settings_are_text_and_give_the_capacity_in_blocks() -> None:

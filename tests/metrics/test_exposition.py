@@ -32,6 +32,10 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.4
 anaphora:pages{engine="0",model_name="m",state="used"} 4
 anaphora:pages{engine="0",model_name="m",state="cached"} 1
 anaphora:pages{engine="0",model_name="m",state="empty"} 5
+# HELP anaphora:pinned_pages K/V pages that are pinned, held by requests or not; a pin lapses when the next step is \
+planned.
+# TYPE anaphora:pinned_pages gauge
+anaphora:pinned_pages{engine="0",model_name="m"} 2
 # HELP vllm:cache_config_info Settings of the K/V cache, as labels; always 1.
 # TYPE vllm:cache_config_info gauge
 vllm:cache_config_info{block_size="16",engine="0",model_name="m",num_gpu_blocks="22"} 1
@@ -42,7 +46,7 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 48
 # HELP vllm:prefix_cache_hits_total Prompt tokens found in the prefix cache, once per request, at its first admission.
 # TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 32
-# HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token.
+# HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token or asked for none.
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0",model_name="m"} 48
 # HELP vllm:prompt_tokens_by_source_total Prompt tokens by where their K/V came from. The sum is \
@@ -86,6 +90,10 @@ anaphora:token_mismatch_total{engine="0",model_name="m"} 0
 # HELP anaphora:pin_refusals_total Pins not granted, because the pinned share of the pages would have grown too large.
 # TYPE anaphora:pin_refusals_total counter
 anaphora:pin_refusals_total{engine="0",model_name="m"} 0
+# HELP anaphora:unplaced_cache_marks_total cache_control of requests that had no effect, because its place among the \
+prompt's tokens is not known.
+# TYPE anaphora:unplaced_cache_marks_total counter
+anaphora:unplaced_cache_marks_total{engine="0",model_name="m"} 1
 # HELP anaphora:unknown_request_fields_total Request fields that nobody defines, accepted and ignored, by name.
 # TYPE anaphora:unknown_request_fields_total counter
 anaphora:unknown_request_fields_total{engine="0",field="top_a",model_name="m"} 2
@@ -112,9 +120,11 @@ NAMES = [
     "anaphora:page_evictions_total",
     "anaphora:pages",
     "anaphora:pin_refusals_total",
+    "anaphora:pinned_pages",
     "anaphora:preemption_recomputed_tokens_total",
     "anaphora:token_mismatch_total",
     "anaphora:unknown_request_fields_total",
+    "anaphora:unplaced_cache_marks_total",
     "vllm:cache_config_info",
     "vllm:e2e_request_latency_seconds",
     "vllm:generation_tokens_total",
@@ -150,6 +160,7 @@ def snapshot() -> MetricsSnapshot:
         cache=CacheConfig(),
         layout=KVLayout(block_size=16, page_size=32, num_pages=11),
         read_pages=lambda: PageUsage(4, 1, 5),
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(running=3, waiting_for_capacity=4, deferred=1),
     )
     request = Request(
@@ -169,6 +180,7 @@ def snapshot() -> MetricsSnapshot:
     metrics.request_finished(request, 2.0)
     metrics.count_unknown_field("top_a")
     metrics.count_unknown_field("top_a")
+    metrics.count_unplaced_mark()
     settings = {"block_size": "16", "num_gpu_blocks": "22"}
     return replace(metrics.snapshot(), cache_settings=settings)
 
@@ -240,6 +252,7 @@ def test_the_page_can_be_sent_even_before_anything_happened() -> None:
         cache=CacheConfig(),
         layout=KVLayout(16, 16, 2),
         read_pages=lambda: PageUsage(0, 0, 1),
+        read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(0, 0),
     )
     text = exposition(metrics.snapshot())

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from anaphora.config import KVLayout
 from anaphora.ids import RequestId
-from anaphora.request import FinishReason, Request, SamplingParams
+from anaphora.request import FinishReason, Request, Retention, SamplingParams
 from tests.scheduler.story import SchedulerStory
 
 SHARED = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
@@ -21,6 +21,9 @@ PROMPTS = st.builds(
     st.integers(0, 12),
     st.lists(st.integers(0, 1), min_size=1, max_size=9),
 )
+RETENTION = st.lists(
+    st.builds(Retention, st.integers(0, 24), st.sampled_from([1.0, 10.0, 100.0])), max_size=2
+).map(tuple)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -37,6 +40,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         coalesce_ms=st.sampled_from([0, 2_000, 60_000]),
         limits=st.sampled_from([(0, 0), (2, 1), (8, 8)]),
         policy=st.sampled_from(["fcfs", "priority"]),
+        pinnable=st.integers(0, 4),
         reserve=st.booleans(),
         partial=st.sampled_from([0, 1]),
     )
@@ -57,7 +61,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_passes=limits[1],
             policy=options["policy"],
             kernels_differ=self.exact_reuse,
-            max_model_len=min(48, (num_pages - 1) * shape[1]),
+            max_model_len=min(48, (num_pages - 1 - options["pinnable"]) * shape[1]),
+            max_pinned_pages=options["pinnable"],
         )
         self.live: dict[str, Request] = {}
         self.histories: list[list[int]] = []
@@ -78,11 +83,27 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_outputs=st.integers(1, 9),
         n=st.sampled_from([1, 1, 2, 3]),
         priority=st.integers(0, 2),
+        retention=RETENTION,
         skip=st.booleans(),
     )
-    def arrive(self, tokens: list[int], num_outputs: int, n: int, priority: int, *, skip: bool) -> None:
-        """A request comes."""
-        self.arrive_with(tokens, num_outputs, n, priority=priority, skip_reading_cache=skip)
+    def arrive(
+        self,
+        tokens: list[int],
+        num_outputs: int,
+        n: int,
+        priority: int,
+        retention: tuple[Retention, ...],
+        *,
+        skip: bool,
+    ) -> None:
+        """A request comes, perhaps one that wants its beginning kept."""
+        options = {"priority": priority, "retention": retention, "skip_reading_cache": skip}
+        self.arrive_with(tokens, num_outputs, n, **options)
+
+    @rule(tokens=PROMPTS, retention=RETENTION)
+    def warm_up(self, tokens: list[int], retention: tuple[Retention, ...]) -> None:
+        """A prompt is to be cached before anybody needs it."""
+        self.arrive_with(tokens, 0, retention=retention)
 
     def arrive_with(self, tokens: list[int], num_outputs: int, n: int = 1, **options: Any) -> None:
         """Send it, unless it could never fit."""
@@ -126,6 +147,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert request.num_cached_tokens is not None
             assert request.num_cached_tokens + request.num_cache_write_tokens <= request.num_prompt_tokens
             assert request.num_cached_tokens < request.num_prompt_tokens
+            longest = max((kept.num_tokens for kept in request.retention), default=-1)
+            assert request.num_pinned_tokens is None or request.num_pinned_tokens <= longest
 
     @invariant()
     def the_books_hold(self) -> None:
@@ -140,7 +163,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.story.run(1500)
             self.judge_finished()
             assert not self.live
-            assert self.story.manager.pool.usage().used == 0
+            pool = self.story.manager.pool
+            assert pool.usage().used == 0
+            pool.lapse(self.story.clock.now() + 100.0)
+            assert (pool.num_pinned_pages, pool.num_free_pages) == (0, pool.layout.num_usable_pages)
 
 
 class SloppyMachine(SchedulerMachine):

@@ -74,6 +74,7 @@ class Say:
     stop_reason: int | str | None = None
     cached_tokens: int = 0
     cache_write_tokens: int = 0
+    pinned_tokens: int | None = None
 
 
 class FakeEngine:
@@ -97,6 +98,10 @@ class FakeEngine:
     @property
     def tokenizer(self) -> ByteTokenizer:
         return ByteTokenizer()
+
+    @property
+    def max_pinnable_tokens(self) -> int:
+        return 100
 
     @property
     def max_model_len(self) -> int:
@@ -136,6 +141,7 @@ class FakeEngine:
             finish_reason=say.finish_reason if is_last else None,
             stop_reason=say.stop_reason if is_last else None,
             index=index,
+            pinned_tokens=say.pinned_tokens,
         )
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:

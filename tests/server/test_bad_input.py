@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anaphora.config import ServerConfig
-from anaphora.server.bodies import ChatBody, CompletionBody
+from anaphora.server.bodies import ChatBody, CompletionBody, PinBody
 from tests.server.fakes import FakeEngine, call, make_app
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -35,10 +35,9 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("n", 129, "n", ["129", "between 1 and 128"]),
     ("n", True, "n", ["true", "an integer"]),
     ("n", "2", "n", ['"2"', "an integer"]),
-    ("max_tokens", 0, "max_tokens", ["max_tokens is 0", "at least 1"]),
-    ("max_tokens", -1, "max_tokens", ["-1", "at least 1"]),
+    ("max_tokens", -1, "max_tokens", ["max_tokens is -1", "at least 0", "0 fills the cache"]),
     ("max_tokens", 1.0, "max_tokens", ["1.0", "an integer"]),
-    ("max_completion_tokens", 0, "max_completion_tokens", ["max_completion_tokens is 0", "at least 1"]),
+    ("max_completion_tokens", -2, "max_completion_tokens", ["max_completion_tokens is -2", "at least 0"]),
     ("min_tokens", 500, "min_tokens", ["500", "max_tokens"]),
     ("min_tokens", -1, "min_tokens", ["-1", "at least 0"]),
     ("seed", 2**63, "seed", ["at most"]),
@@ -70,7 +69,14 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("structured_outputs", {"regex": "a"}, "structured_outputs", ["not supported"]),
     ("guided_json", {}, "guided_json", ["not supported"]),
     ("use_beam_search", True, "use_beam_search", ["not supported", "use n"]),
-    ("priority", 1, "priority", ["not supported", "order of arrival"]),
+    ("priority", 1, "priority", ["1", "must be 0", "--scheduling-policy priority"]),
+    ("priority", "high", "priority", ['"high"', "an integer"]),
+    ("cache_control", "ephemeral", "cache_control", ['"ephemeral"', "an object such as"]),
+    ("cache_control", {}, "cache_control.type", ["null", '"ephemeral"']),
+    ("cache_control", {"type": "forever"}, "cache_control.type", ['"forever"', '"ephemeral"']),
+    ("cache_control", {"type": "ephemeral", "ttl": "2h"}, "cache_control.ttl", ['"2h"', '"5m" or "1h"']),
+    ("cache_control", {"type": "ephemeral", "ttl": 300}, "cache_control.ttl", ["300", '"5m" or "1h"']),
+    ("cache_control", {"type": "ephemeral", "ttl": ["1h"]}, "cache_control.ttl", ["a list", '"5m" or "1h"']),
     ("return_token_ids", True, "return_token_ids", ["not supported"]),
     ("anaphora", {"explain": True}, "anaphora", ["not supported"]),
 ]
@@ -149,6 +155,18 @@ BAD_FIELDS_OF_CHAT: list[Row] = [
         [{"role": "assistant", "content": "x", "function_call": {"name": "f"}}],
         "messages[0].function_call",
         ["not supported", "tool_calls"],
+    ),
+    (
+        "messages",
+        [{"role": "user", "content": "x", "cache_control": {"type": "ephemeral", "ttl": "1d"}}],
+        "messages[0].cache_control.ttl",
+        ['"1d"', '"5m" or "1h"'],
+    ),
+    (
+        "messages",
+        [*USER, {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": True}]}],
+        "messages[1].content[0].cache_control",
+        ["true", "an object such as"],
     ),
     ("messages", [{"role": "user", "content": "refuse me"}], "messages", ["template refuses"]),
     ("tools", [{"type": "function", "function": {"name": "f"}}], "tools", ["not supported", "in a message"]),
@@ -287,6 +305,7 @@ def test_an_unknown_model_is_answered_with_the_known_names(path: str) -> None:
         ([1] * 150, 51, ["150", "51", "201", "200", "at most 50"]),
         ([1] * 200, None, ["200", "201", "shorten the prompt"]),
         ([1] * 5000, 10, ["5000", "10", "5010", "200", "shorten the prompt"]),
+        ([1] * 201, 0, ["201 tokens", "0 more", "200", "shorten the prompt"]),
     ],
 )
 def test_a_prompt_that_cannot_fit_is_refused_with_all_numbers(
@@ -312,6 +331,20 @@ def test_two_different_lengths_are_refused() -> None:
     error = refusal(CHAT, 400, json={"messages": USER, "max_tokens": 3, "max_completion_tokens": 4})
     assert error["param"] == "max_completion_tokens"
     assert "3" in error["message"] and "4" in error["message"]
+
+
+@pytest.mark.parametrize("path, own", [(CHAT, {"messages": USER}), (COMPLETIONS, {"prompt": "hi"})])
+@pytest.mark.parametrize(
+    "field, value, words",
+    [("n", 2, ["n is 2", "must be 1"]), ("min_tokens", 3, ["3", "max_tokens, which is 0"])],
+)
+def test_a_warm_up_generates_nothing_so_nothing_may_be_asked_of_it(
+    path: str, own: dict[str, Any], field: str, value: int, words: list[str]
+) -> None:
+    error = refusal(path, 400, json=own | {"max_tokens": 0, field: value})
+    assert error["param"] == field
+    for word in words:
+        assert word in error["message"]
 
 
 def test_a_stream_may_not_be_obfuscated() -> None:
@@ -344,7 +377,9 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-NAMES = sorted({name for kind in (ChatBody, CompletionBody) for name in [*kind.model_fields, *kind.refused]})
+NAMES = sorted(
+    {name for kind in (ChatBody, CompletionBody, PinBody) for name in [*kind.model_fields, *kind.refused]}
+)
 MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "x"]), "content": JSON}, optional={"tool_calls": JSON}
 )
@@ -352,7 +387,7 @@ MESSAGE = st.fixed_dictionaries(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    path=st.sampled_from([CHAT, COMPLETIONS, "/tokenize", "/detokenize"]),
+    path=st.sampled_from([CHAT, COMPLETIONS, "/tokenize", "/detokenize", "/v1/cache/pin"]),
     body=st.dictionaries(st.sampled_from([*NAMES, "tokens"]), JSON, max_size=4),
     prompt=st.just("hi") | JSON,
     messages=st.just(USER) | st.lists(MESSAGE, max_size=3) | JSON,
@@ -363,6 +398,7 @@ def test_no_body_is_an_internal_error(path: str, body: dict[str, Any], prompt: A
         path, {"prompt": prompt, "tokens": [1]}
     )
     response = call(make_app(), "POST", path, content=json.dumps(own | body).encode())
-    assert response.status_code in {200, 400, 404}, response.text
+    # The fake engine pins nothing, so 409 is its answer to every pin that is asked for rightly.
+    assert response.status_code in {200, 400, 404, *([409] if path == "/v1/cache/pin" else [])}, response.text
     if response.status_code != 200:
         assert response.json()["error"]["message"]

@@ -167,6 +167,15 @@ def test_sampling_fields_reach_the_engine() -> None:
     assert engine.requests[0].cache_salt == "s"
 
 
+def test_a_priority_reaches_an_engine_that_heeds_it() -> None:
+    """And 0 reaches every engine."""
+    engine = FakeEngine()
+    for send in (complete, chat):
+        assert send(make_app(engine, has_priorities=True), priority=-3).status_code == 200
+        assert send(make_app(engine), priority=0).status_code == 200
+    assert [request.priority for request in engine.requests] == [-3, 0, -3, 0]
+
+
 def test_null_means_absent() -> None:
     """Clients send null for what they leave to the server."""
     names = [
@@ -198,6 +207,15 @@ def test_the_default_length_shrinks_to_what_fits() -> None:
     engine = FakeEngine()
     assert complete(make_app(engine), prompt=[1] * 190).status_code == 200
     assert engine.requests[0].params.max_tokens == 10
+
+
+@pytest.mark.parametrize("send", [complete, chat])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_length_of_zero_is_passed_on_as_zero(send: Callable[..., httpx.Response], field: str) -> None:
+    """It is no default to be filled in, and a prompt that fills the context is welcome."""
+    engine = FakeEngine(max_model_len=len("<user>hi<assistant>"))
+    assert send(make_app(engine), **{field: 0}).status_code == 200
+    assert engine.requests[0].params.max_tokens == 0
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])

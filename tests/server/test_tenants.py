@@ -17,6 +17,7 @@ PROTECTED = [
     ("GET", "/v1/models/small"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
+    ("POST", "/v1/cache/pin"),
 ]
 
 

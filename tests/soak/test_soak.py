@@ -60,7 +60,12 @@ class Soak:
         clock = FakeClock()
         core = EngineCore(self.scheduler, self.runner, ByteTokenizer(), clock, seed=seed)
         self.engine = AsyncEngine(
-            core, ByteTokenizer(), clock, max_model_len=MAX_MODEL_LEN, metrics_text=lambda: ""
+            core,
+            ByteTokenizer(),
+            clock,
+            max_model_len=MAX_MODEL_LEN,
+            max_pinnable_tokens=0,
+            metrics_text=lambda: "",
         )
         self.heads = [[self.rng.randrange(256) for _ in range(120)] for _ in range(12)]
         self.endings: Counter[str] = Counter()

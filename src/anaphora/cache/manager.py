@@ -87,6 +87,11 @@ class KVManager:
         """Return the page table of an open request."""
         return self._tables[request_id]
 
+    @property
+    def max_pinnable_tokens(self) -> int:
+        """The most tokens a prompt may have whose full blocks can all be pinned, if nothing else is."""
+        return self.pool.max_pinned_pages * self.layout.page_size + self.layout.block_size - 1
+
     def lookup(self, chain: BlockChain, num_tokens: int, num_prefill_tokens: int) -> Lookup:
         """Return what can be reused of a sequence; see PrefixFinder."""
         return self._finder.find(chain, num_tokens, num_prefill_tokens)
@@ -212,9 +217,12 @@ class KVManager:
         return copies
 
     def _shared_tail(self, table: PageTable) -> int | None:
-        """Return the index of a partly filled page that others refer to as well, or None."""
+        """Return the index of a partly filled page that others refer to as well, or None.
+
+        A pin is no reason for a copy: it keeps what is there, and writing behind that changes nothing of it.
+        """
         index, num_filled = divmod(table.num_computed_tokens, self.layout.page_size)
-        return index if num_filled and table.pages[index].ref_count > 1 else None
+        return index if num_filled and self.pool.num_holders(table.pages[index]) > 1 else None
 
     def _copy_on_write(self, table: PageTable, index: int) -> PageCopy:
         """Replace a shared page of a table by a fresh one; who is left alone with the old one writes in place."""

@@ -76,6 +76,10 @@ class PagePool:
         """How many pages are pinned, held by requests or not."""
         return len(self._pins)
 
+    def num_holders(self, page: Page) -> int:
+        """Return how many references requests have to a page; a pin's is not among them."""
+        return page.ref_count - (page in self._pins)
+
     def usage(self) -> PageUsage:
         """Return the three counts."""
         # One reference is the pin's own.

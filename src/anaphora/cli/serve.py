@@ -18,6 +18,7 @@ from anaphora.config import (
     EVICTION_POLICIES,
     GENERATION_CONFIGS,
     HASH_ALGORITHMS,
+    SCHEDULING_POLICIES,
     CacheConfig,
     EngineConfig,
     ModelConfig,
@@ -63,7 +64,9 @@ def _add_server_flags(group: argparse._ArgumentGroup) -> None:
         metavar="KEY",
         help=f"keys that clients must send, one of them each; default: ${API_KEY_VARIABLE}, else none",
     )
-    group.add_argument("--admin-api-key", metavar="KEY", help="key for the endpoints that clear the cache")
+    group.add_argument(
+        "--admin-api-key", metavar="KEY", help="key for the endpoints that clear the cache or pin prompts"
+    )
     group.add_argument(
         "--tenant-salt-secret-file",
         type=Path,
@@ -199,6 +202,33 @@ def _add_scheduler_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--watermark", type=float, default=_SCHEDULER.watermark, help="share of pages kept free at admission"
     )
+    group.add_argument(
+        "--scheduling-policy",
+        choices=SCHEDULING_POLICIES,
+        default=_SCHEDULER.scheduling_policy,
+        help="who goes first: fcfs by arrival, priority by the requests' priority, lower first (default: %(default)s)",
+    )
+    group.add_argument(
+        "--coalesce-deadline-ms",
+        type=count,
+        default=_SCHEDULER.coalesce_deadline_ms,
+        metavar="MS",
+        help="longest wait for blocks that another request computes; 0 is never (default: %(default)s)",
+    )
+    group.add_argument(
+        "--admission-lookahead",
+        type=count,
+        default=_SCHEDULER.admission_lookahead,
+        metavar="N",
+        help="how many are tried behind a request that does not fit; 0 is none (default: %(default)s)",
+    )
+    group.add_argument(
+        "--admission-max-passes",
+        type=count,
+        default=_SCHEDULER.admission_max_passes,
+        metavar="N",
+        help="how many may pass a request that does not fit before it is next (default: %(default)s)",
+    )
 
 
 def engine_config(options: argparse.Namespace) -> EngineConfig:
@@ -231,6 +261,10 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
             long_prefill_token_threshold=options.long_prefill_token_threshold,
             scheduler_reserve_full_isl=options.scheduler_reserve_full_isl,
             watermark=options.watermark,
+            scheduling_policy=options.scheduling_policy,
+            coalesce_deadline_ms=options.coalesce_deadline_ms,
+            admission_lookahead=options.admission_lookahead,
+            admission_max_passes=options.admission_max_passes,
         ),
     )
 
@@ -303,6 +337,10 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "default_sampling": dict(engine.model.sampling),
         "max_num_seqs": engine.config.scheduler.max_num_seqs,
         "max_num_batched_tokens": engine.config.scheduler.max_num_batched_tokens,
+        "scheduling_policy": engine.config.scheduler.scheduling_policy,
+        "coalesce_deadline_ms": engine.config.scheduler.coalesce_deadline_ms,
+        "admission_lookahead": engine.config.scheduler.admission_lookahead,
+        "admission_max_passes": engine.config.scheduler.admission_max_passes,
         "prefix_caching": engine.config.cache.enable_prefix_caching,
         "prefix_caching_hash_algo": engine.config.cache.prefix_caching_hash_algo,
         "exact_reuse": engine.config.cache.exact_reuse,
@@ -336,7 +374,9 @@ def start_screen(facts: dict[str, Any]) -> str:
         ),
         ("K/V", f"{facts['kv_tokens']:,} tokens in {facts['kv_bytes'] / 2**30:.2f} GiB"),
         ("steps", f"{facts['max_num_batched_tokens']:,} tokens, {facts['max_num_seqs']} requests at once"),
+        ("order", _order_line(facts)),
         ("prefix caching", caching),
+        ("coalescing", _coalescing_line(facts)),
         (
             "exact reuse",
             "on: only what a prefill wrote" if facts["exact_reuse"] else "off: replies are reused as written",
@@ -347,6 +387,21 @@ def start_screen(facts: dict[str, Any]) -> str:
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)
+
+
+def _order_line(facts: dict[str, Any]) -> str:
+    first = "by priority, then by arrival" if facts["scheduling_policy"] == "priority" else "by arrival"
+    lookahead, passes = facts["admission_lookahead"], facts["admission_max_passes"]
+    if not lookahead or not passes:
+        return f"{first}; nobody passes a request that does not fit"
+    return f"{first}; behind a request that does not fit {lookahead} are tried, and {passes} may pass it"
+
+
+def _coalescing_line(facts: dict[str, Any]) -> str:
+    deadline_ms = facts["coalesce_deadline_ms"]
+    if not deadline_ms or not facts["prefix_caching"]:
+        return "off: nobody waits for blocks that another request computes"
+    return f"on: a request waits up to {deadline_ms:,} ms for blocks that another one computes"
 
 
 def _sampling_line(values: dict[str, float]) -> str:

@@ -30,10 +30,12 @@ class AsyncEngine:
         clock: Clock,
         *,
         max_model_len: int,
+        max_pinnable_tokens: int,
         metrics_text: Callable[[], str],
     ) -> None:
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
+        self.max_pinnable_tokens = max_pinnable_tokens
         self.metrics_text = metrics_text
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None

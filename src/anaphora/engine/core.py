@@ -4,6 +4,7 @@ Knows neither threads nor event loops: whoever owns the core calls it from one t
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,6 +85,7 @@ class EngineCore:
             tenant_salt=request_input.tenant_salt,
             cache_salt=request_input.cache_salt,
             priority=request_input.priority,
+            retention=request_input.retention,
         )
 
     def abort(self, request_id: RequestId) -> bool:
@@ -110,18 +112,20 @@ class EngineCore:
 
     def _output(self, update: Update) -> RequestOutput:
         live = self._live[update.request.request_id]
-        text = self._text(live, update.token_id)
+        token_ids = () if update.token_id is None else (update.token_id,)
+        text = self._text(live, token_ids)
         request = live.request
         if request.is_finished:
             self._forget(live)
         return RequestOutput(
             request_id=live.owner_id,
-            token_ids=(update.token_id,),
+            token_ids=token_ids,
             text=text,
             usage=usage_of(request),
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
             index=live.index,
+            pinned_tokens=request.num_pinned_tokens,
         )
 
     def _forget(self, live: _Live) -> None:
@@ -131,12 +135,12 @@ class EngineCore:
         if not sequences:
             del self._sequences[live.owner_id]
 
-    def _text(self, live: _Live, token_id: TokenId) -> str:
-        """Return the text that is certain after one more token; a stop string in it ends the request."""
+    def _text(self, live: _Live, token_ids: Sequence[TokenId]) -> str:
+        """Return the text that is certain after these tokens; a stop string in it ends the request."""
         request, detokenizer = live.request, live.detokenizer
         ended_by_token = request.finish_reason is FinishReason.STOP
         is_hidden = ended_by_token and not request.params.include_stop_str_in_output
-        text = "" if is_hidden else detokenizer.push((token_id,))
+        text = "" if is_hidden else detokenizer.push(token_ids)
         if detokenizer.stop_match is not None:
             self._end_by_stop_string(request, detokenizer.stop_match)
         return text + detokenizer.finish() if request.is_finished else text

@@ -7,7 +7,7 @@ from typing import Protocol
 from anaphora.config import KVLayout
 from anaphora.ids import PageId, RequestId, TokenId
 from anaphora.models.spans import SpanMap
-from anaphora.request import RequestOutput, SamplingParams
+from anaphora.request import RequestOutput, Retention, SamplingParams
 from anaphora.scheduler.plan import StepPlan, StepResult
 
 
@@ -77,6 +77,7 @@ class GenerateInput:
 
     `tenant_salt` is derived by the server from the API key, never taken from a client.
     `spans` says where each message lies in the rendered prompt; None for prompts that were no chat.
+    `retention` says what to keep of the prompt once it is computed, as far as the pinned share of the pages allows.
     """
 
     request_id: RequestId
@@ -86,6 +87,7 @@ class GenerateInput:
     cache_salt: str | None = None
     spans: SpanMap | None = None
     priority: int = 0
+    retention: tuple[Retention, ...] = ()
 
 
 class EngineClient(Protocol):
@@ -99,6 +101,11 @@ class EngineClient(Protocol):
     @property
     def max_model_len(self) -> int:
         """The most tokens a prompt and its outputs may have together."""
+        ...
+
+    @property
+    def max_pinnable_tokens(self) -> int:
+        """The most tokens a prompt may have whose full blocks can all be pinned, if nothing else is."""
         ...
 
     @property

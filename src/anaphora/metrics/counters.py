@@ -138,8 +138,9 @@ class MetricsSnapshot:
     """Everything counted since the start, and the gauges of this moment.
 
     Tokens unless said otherwise. `prompt_tokens_computed` and `prompt_tokens_cached` add up to the prompts of
-    all requests that got a first token. The histograms of whole requests leave out those that ended without
-    one, so the sum of `request_prefill_computed` is `prompt_tokens_computed` once all requests have ended.
+    all requests that got a first token, and of those that asked for none once they have ended well. The
+    histograms of whole requests leave out all others, so the sum of `request_prefill_computed` is
+    `prompt_tokens_computed` once all requests have ended.
     """
 
     model_name: str
@@ -161,7 +162,9 @@ class MetricsSnapshot:
     num_finished: Mapping[FinishReason, int]
     num_page_evictions: int
     num_token_mismatches: int
+    num_pinned_pages: int
     num_pin_refusals: int
+    num_unplaced_marks: int
     num_unknown_fields: Mapping[str, int]
     first_token_seconds: HistogramSnapshot
     inter_token_seconds: HistogramSnapshot
@@ -186,7 +189,7 @@ class Metrics(CacheListener, SchedulerListener):
     """Listens to one engine; what it keeps per request goes when the request ends.
 
     One thread brings the events. Another may ask for snapshots at any time: every counter in them is right
-    and never falls, but two of them may be one event apart. `read_pages` and `read_requests` are called then.
+    and never falls, but two of them may be one event apart. What begins with `read` is called then.
     """
 
     def __init__(
@@ -197,12 +200,14 @@ class Metrics(CacheListener, SchedulerListener):
         cache: CacheConfig,
         layout: KVLayout,
         read_pages: Callable[[], PageUsage],
+        read_pinned_pages: Callable[[], int],
         read_requests: Callable[[], RequestCounts],
     ) -> None:
         self._model_name = model_name
         self._cache_settings = _describe_cache(cache, layout)
         self._is_caching = cache.enable_prefix_caching
         self._read_pages, self._read_requests = read_pages, read_requests
+        self._read_pinned_pages = read_pinned_pages
         self._hit_rate = HitRate()
         self._last_token_times: dict[RequestId, float] = {}
         self._num_finished = dict.fromkeys(FinishReason, 0)
@@ -211,6 +216,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
+        self._num_unplaced_marks = 0
         self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
@@ -275,18 +281,23 @@ class Metrics(CacheListener, SchedulerListener):
         last_time = self._last_token_times.get(request.request_id)
         self._last_token_times[request.request_id] = now
         if last_time is None:
-            if not request.is_fork:
-                self._prompt_tokens_computed += _num_computed(request)
-                self._prompt_tokens_cached += _num_cached(request)
+            self._count_prompt(request)
             self._first_token_seconds.observe(now - request.arrival_time)
         else:
             self._inter_token_seconds.observe(now - last_time)
 
+    def _count_prompt(self, request: Request) -> None:
+        if not request.is_fork:
+            self._prompt_tokens_computed += _num_computed(request)
+            self._prompt_tokens_cached += _num_cached(request)
+
     def request_finished(self, request: Request, now: float) -> None:
-        """Count its end, and what it was in all if it had a first token."""
+        """Count its end, and what it was in all if it had a first token or has computed a prompt for the cache."""
         assert request.finish_reason is not None, f"{request.request_id} ended without a reason"
         self._num_finished[request.finish_reason] += 1
-        if self._last_token_times.pop(request.request_id, None) is None:
+        if request.params.is_warm_up and request.finish_reason is FinishReason.LENGTH:
+            self._count_prompt(request)
+        elif self._last_token_times.pop(request.request_id, None) is None:
             return
         self._request_seconds.observe(now - request.arrival_time)
         self._request_prompt.observe(request.num_prompt_tokens)
@@ -311,6 +322,10 @@ class Metrics(CacheListener, SchedulerListener):
         ):
             name = OTHER_FIELD
         known[name] = known.get(name, 0) + 1
+
+    def count_unplaced_mark(self) -> None:
+        """Count a mark of a prompt to be kept whose place in the tokens is not known."""
+        self._num_unplaced_marks += 1
 
     # Questions.
 
@@ -340,7 +355,9 @@ class Metrics(CacheListener, SchedulerListener):
             num_finished=self._num_finished.copy(),
             num_page_evictions=self._num_page_evictions,
             num_token_mismatches=self._num_token_mismatches,
+            num_pinned_pages=self._read_pinned_pages(),
             num_pin_refusals=self._num_pin_refusals,
+            num_unplaced_marks=self._num_unplaced_marks,
             num_unknown_fields=self._num_unknown_fields.copy(),
             first_token_seconds=self._first_token_seconds.snapshot(),
             inter_token_seconds=self._inter_token_seconds.snapshot(),

@@ -40,14 +40,14 @@ def check_can_fit(
 ) -> None:
     """Raise ContextLengthError for a prompt and outputs that could never run to their end.
 
-    `max_tokens` None means the rest of the context.
+    `max_tokens` None means the rest of the context, which must hold one at least.
     """
-    num_outputs = max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
-    if num_outputs < 1 or num_prompt_tokens + num_outputs > max_model_len:
+    num_outputs = max(1, max_model_len - num_prompt_tokens) if max_tokens is None else max_tokens
+    if num_prompt_tokens + num_outputs > max_model_len:
         raise context_length_error(num_prompt_tokens, max_tokens, max_model_len)
-    # The last token is never computed, so it needs no slot.
+    # The last output is never computed, so it needs no slot; the last token of a prompt is.
     num_pages, usable = (
-        manager.num_pages_for(num_prompt_tokens + num_outputs - 1),
+        manager.num_pages_for(num_prompt_tokens + max(0, num_outputs - 1)),
         manager.pool.num_unpinnable_pages,
     )
     if num_pages > usable:
@@ -62,6 +62,11 @@ def context_length_error(
     num_prompt_tokens: int, max_tokens: int | None, max_model_len: int
 ) -> ContextLengthError:
     """Return the error for a prompt that does not fit, with all three numbers and the remedy."""
+    if max_tokens == 0:
+        return ContextLengthError(
+            f"the prompt has {num_prompt_tokens} tokens, but the context is {max_model_len}; "
+            "shorten the prompt or raise --max-model-len"
+        )
     if num_prompt_tokens >= max_model_len:
         return ContextLengthError(
             f"the prompt has {num_prompt_tokens} tokens, but the context is {max_model_len} and must also hold "

@@ -37,7 +37,7 @@ class ScheduledChunk:
     `token_ids` are written to positions `start …` of the request, whose K/V before `start` exist;
     `page_table` names the pages that hold positions 0, page_size, 2·page_size … and reaches past the
     chunk's last token. `is_decode` says that the runner's single-token kernel writes it.
-    `samples` is empty when the chunk ends before the last known token.
+    `samples` is empty when the chunk ends before the last known token, or nothing is to be generated.
     """
 
     request_id: RequestId

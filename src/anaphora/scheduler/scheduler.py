@@ -21,10 +21,10 @@ from anaphora.scheduler.progress import PlanningPass, Progress
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One token that a commit added to a request, which may have ended by it."""
+    """One token that a commit added to a request, which may have ended by it; None if it ended without one."""
 
     request: Request
-    token_id: TokenId
+    token_id: TokenId | None
 
 
 class Scheduler:
@@ -293,7 +293,8 @@ class Scheduler:
         end = start + num_tokens
         # A prefill below the runner's minimum goes through its decode kernel and is booked as such.
         is_decode = start >= progress.prefill_end or num_tokens < self._layout.min_prefill_tokens
-        sampled = [request, *progress.forks[:seats]] if end == len(request.token_ids) else []
+        is_to_sample = end == len(request.token_ids) and not request.params.is_warm_up
+        sampled = [request, *progress.forks[:seats]] if is_to_sample else []
         page_table = tuple(self._manager.table(request.request_id).page_ids)
         return ScheduledChunk(
             request.request_id,
@@ -326,6 +327,8 @@ class Scheduler:
         for chunk in plan.chunks:
             progress = self._progress[chunk.request_id]
             self._commit_chunk(progress, chunk)
+            if chunk.end == progress.request.num_prompt_tokens:
+                updates += self._end_prompt(progress.request, now)
             sampled = [progress.request]
             if chunk.samples and progress.forks:
                 sampled += self._fork(progress, len(chunk.samples) - 1, now)
@@ -354,6 +357,20 @@ class Scheduler:
         progress.counted_blocks = max(progress.counted_blocks, chunk.end // block_size)
         if chunk.start < progress.known_until:
             self._listener.tokens_recomputed(request, min(chunk.end, progress.known_until) - chunk.start)
+
+    def _end_prompt(self, request: Request, now: float) -> list[Update]:
+        """Pin what is to be kept of a prompt that has been computed, and end a request that wanted no more."""
+        if request.num_output_tokens:  # it was preempted and computes its prompt once more
+            return []
+        chain = self._manager.table(request.request_id).chain
+        for retention in request.retention:
+            pinned = self._manager.pin(chain, retention.num_tokens, now + retention.ttl_s)
+            if pinned is not None:
+                request.num_pinned_tokens = max(request.num_pinned_tokens or 0, pinned)
+        if not request.params.is_warm_up:
+            return []
+        self.finish(request.request_id, FinishReason.LENGTH, None, now)
+        return [Update(request, None)]
 
     def _fork(self, progress: Progress, num_seated: int, now: float) -> list[Request]:
         """Let forks run on the pages of their parent; those without a seat become requests like others."""

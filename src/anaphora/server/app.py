@@ -18,6 +18,7 @@ from anaphora.engine.protocols import EngineClient
 from anaphora.server.admin import AdminEndpoints
 from anaphora.server.fields import UnknownFields
 from anaphora.server.openai import OpenAIEndpoints
+from anaphora.server.pinning import PinEndpoint
 from anaphora.server.prompts import ChatRenderer
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import Gate, Tenants
@@ -34,14 +35,18 @@ def create_app(
     served_models: Sequence[str],
     renderer: ChatRenderer | None,
     default_sampling: Mapping[str, Any] | None = None,
+    has_priorities: bool = False,
     count_unknown_field: Callable[[str], None] = lambda _name: None,
+    count_unplaced_mark: Callable[[], None] = lambda: None,
     strict_fields: bool = False,
     lifespan: Lifespan[Starlette] | None = None,
 ) -> Starlette:
     """Return the HTTP server of an engine, without a socket.
 
-    `default_sampling` holds where a request says nothing. `count_unknown_field` is told the name of each
-    field that nobody defines, as often as it comes; `strict_fields` refuses such fields.
+    `default_sampling` holds where a request says nothing. `has_priorities` says whether the engine heeds those of
+    requests. `count_unknown_field` is told the name of each field that nobody defines, as often as it comes;
+    `strict_fields` refuses such fields. `count_unplaced_mark` is told of each `cache_control` that has no effect
+    because its place in the prompt is unknown.
     `app.state.stopping.set()` ends every request that is still being answered with an error.
     """
     serving = Serving(
@@ -51,6 +56,8 @@ def create_app(
         renderer=renderer,
         default_sampling=default_sampling or {},
         unknown_fields=UnknownFields(count_unknown_field, strict=strict_fields),
+        has_priorities=has_priorities,
+        count_unplaced_mark=count_unplaced_mark,
     )
     app = Starlette(
         routes=_routes(serving, Tenants(config)),
@@ -71,6 +78,7 @@ def _routes(serving: Serving, tenants: Tenants) -> list[Route]:
     )
     callers = [Middleware(Gate, admit=tenants.admit)]
     admins = [Middleware(Gate, admit=tenants.admit_admin)]
+    pinners = [Middleware(Gate, admit=tenants.admit_pinner)]
     return [
         Route("/v1/completions", openai.complete, methods=["POST"], middleware=callers),
         Route("/v1/chat/completions", openai.chat, methods=["POST"], middleware=callers),
@@ -78,6 +86,7 @@ def _routes(serving: Serving, tenants: Tenants) -> list[Route]:
         Route("/v1/models/{model_id:path}", openai.show_model, middleware=callers),
         Route("/tokenize", tokenization.tokenize, methods=["POST"], middleware=callers),
         Route("/detokenize", tokenization.detokenize, methods=["POST"], middleware=callers),
+        Route("/v1/cache/pin", PinEndpoint(serving).pin, methods=["POST"], middleware=pinners),
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"], middleware=admins),
         Route("/flush_cache", admin.reset_prefix_cache, methods=["POST"], middleware=admins),
         Route("/health", admin.health),

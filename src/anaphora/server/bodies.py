@@ -60,6 +60,8 @@ class GenerationBody(ModelBody):
     max_tokens: Int | None = None
     max_completion_tokens: Int | None = None
     cache_salt: str | None = None
+    cache_control: Any = None
+    priority: Int = 0
 
     n: Int = 1
     min_tokens: Int = 0
@@ -124,6 +126,18 @@ class TokenizeBody(ModelBody):
     messages: Any = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
+
+
+class PinBody(ModelBody):
+    """The body of /v1/cache/pin; one of `prompt` and `messages`."""
+
+    refused = REFUSED_BY_TEMPLATE
+
+    prompt: Any = None
+    messages: Any = None
+    ttl: Any = None
+    cache_salt: str | None = None
+    add_special_tokens: bool | None = None
 
 
 class DetokenizeBody(ModelBody):

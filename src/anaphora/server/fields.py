@@ -52,7 +52,6 @@ _REFUSED_BY_BOTH = {
     "kv_transfer_params": Refusal(),
     "length_penalty": Refusal(harmless=(1, 1.0)),
     "logits_processors": Refusal(_TOKENS, harmless=([],)),
-    "priority": Refusal("leave it out; requests are served in order of arrival", harmless=(0,)),
     "prompt_embeds": Refusal("send text or token ids"),
     "prompt_logprobs": Refusal(_LOGPROBS),
     "response_format": Refusal(_FORMAT, harmless=({"type": "text"},)),
@@ -101,7 +100,7 @@ REFUSED_BY_CHAT = {
 REFUSED_STREAM_OPTIONS = {"include_obfuscation": Refusal(harmless=(False,))}
 
 IGNORED_BY_COMPLETIONS = frozenset(
-    ("cache_control", "metadata", "safety_identifier", "service_tier", "store", "user")
+    ("metadata", "safety_identifier", "service_tier", "store", "user")
     + ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 )
 """Accepted and without effect, because ignoring them cannot change the answer."""

@@ -61,6 +61,7 @@ class Generation:
     params: Sequence[SamplingParams]
     tenant_salt: bytes | None
     cache_salt: str | None
+    priority: int = 0
 
     @property
     def n(self) -> int:
@@ -89,6 +90,8 @@ class Generation:
             tenant_salt=self.tenant_salt,
             cache_salt=self.cache_salt,
             spans=prompt.spans,
+            priority=self.priority,
+            retention=prompt.retention,
         )
 
 

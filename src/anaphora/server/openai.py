@@ -14,6 +14,7 @@ from anaphora.server.exchange import Exchange
 from anaphora.server.generation import Generation
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import Prompt, read_prompts, render_chat
+from anaphora.server.retention import Mark, read_marks, retaining
 from anaphora.server.sampling import sampling_params
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import check_cache_salt
@@ -56,6 +57,7 @@ class OpenAIEndpoints:
             raise wrong("best_of", body.best_of, f"equal to n, which is {body.n}; leave it out")
         tokenizer = self._serving.engine.tokenizer
         prompts = await read_prompts(body.prompt, tokenizer, add_special_tokens=body.add_special_tokens)
+        prompts = self._retaining(prompts, read_marks(body.cache_control, [], self._serving.unknown_fields))
         texts = (
             [prompt.text_by(tokenizer, body.skip_special_tokens) for prompt in prompts] if body.echo else None
         )
@@ -65,8 +67,12 @@ class OpenAIEndpoints:
         """Answer the last message of a conversation."""
         body = await self._serving.read(request, ChatBody)
         messages = check_messages(body.messages, self._serving.unknown_fields)
+        marks = read_marks(body.cache_control, messages, self._serving.unknown_fields)
         prompt = await render_chat(messages, self._serving.renderer, body.add_generation_prompt)
-        return await self._answer(request, body, [prompt], ChatShape())
+        return await self._answer(request, body, self._retaining([prompt], marks), ChatShape())
+
+    def _retaining(self, prompts: Sequence[Prompt], marks: Sequence[Mark]) -> list[Prompt]:
+        return [retaining(prompt, marks, self._serving.count_unplaced_mark) for prompt in prompts]
 
     async def _answer(
         self, request: Request, body: GenerationBody, prompts: Sequence[Prompt], shape: Shape
@@ -110,4 +116,14 @@ class OpenAIEndpoints:
             ],
             tenant_salt=request.state.tenant_salt,
             cache_salt=check_cache_salt(body.cache_salt),
+            priority=self._priority(body),
         )
+
+    def _priority(self, body: GenerationBody) -> int:
+        if body.priority and not self._serving.has_priorities:
+            raise wrong(
+                "priority",
+                body.priority,
+                "0, since this server takes requests in their order; start it with --scheduling-policy priority",
+            )
+        return body.priority

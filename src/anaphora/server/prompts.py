@@ -10,6 +10,7 @@ from anaphora.engine.protocols import Tokenizer
 from anaphora.errors import ContextLengthError, InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.models.spans import SpanMap
+from anaphora.request import Retention
 from anaphora.server.validation import wrong
 
 _LONG_TEXT_CHARS = 65_536
@@ -28,12 +29,15 @@ class ChatRenderer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its path in the body, its ids, its text if that was given, and its parts if it was a chat."""
+    """One prompt: its path in the body, its ids, its text if that was given, its parts if it was a chat, and which
+    of its beginnings are to stay cached.
+    """
 
     path: str
     token_ids: Sequence[TokenId]
     text: str | None = None
     spans: SpanMap | None = None
+    retention: tuple[Retention, ...] = ()
 
     def text_by(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
         """Return the text as it was given, or that of the ids."""
@@ -44,17 +48,18 @@ class Prompt:
     def num_output_tokens(self, asked: int | None, default: int | None, max_model_len: int) -> int:
         """Return how many tokens may be generated: those asked for, or else the default as far as it fits."""
         room = max_model_len - len(self.token_ids)
-        if room < 1 or (asked or 0) > room:
-            raise self._too_long(asked, max_model_len)
-        return asked or min(default or room, room)
+        least = 1 if asked is None else asked
+        if least > room:
+            raise self._too_long(least, max_model_len)
+        return min(default or room, room) if asked is None else asked
 
-    def _too_long(self, asked: int | None, max_model_len: int) -> ContextLengthError:
+    def _too_long(self, asked: int, max_model_len: int) -> ContextLengthError:
         room = max_model_len - len(self.token_ids)
         remedy = f"shorten the prompt or ask for at most {room} tokens" if room > 0 else "shorten the prompt"
         return ContextLengthError(
             f"this model's maximum context length is {max_model_len} tokens, but {self.path} has "
-            f"{len(self.token_ids)} tokens and {asked or 1} more are to be generated, "
-            f"{len(self.token_ids) + (asked or 1)} in all; {remedy}, or raise --max-model-len",
+            f"{len(self.token_ids)} tokens and {asked} more are to be generated, "
+            f"{len(self.token_ids) + asked} in all; {remedy}, or raise --max-model-len",
             param=self.path,
         )
 

@@ -39,8 +39,8 @@ def _asked_tokens(body: GenerationBody) -> int | None:
     given = {"max_completion_tokens": body.max_completion_tokens, "max_tokens": body.max_tokens}
     asked = {name: value for name, value in given.items() if value is not None}
     for name, value in asked.items():
-        if value < 1:
-            raise wrong(name, value, "at least 1; to fill the cache only, ask for 1 token")
+        if value < 0:
+            raise wrong(name, value, "at least 0; 0 fills the cache and generates nothing")
     if len(set(asked.values())) > 1:
         raise InvalidRequestError(
             f"max_tokens is {body.max_tokens} and max_completion_tokens is {body.max_completion_tokens}, "

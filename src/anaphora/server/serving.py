@@ -1,7 +1,7 @@
 """What all endpoints share: the engine, the settings, and how bodies and models are checked."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,8 @@ from anaphora.server.validation import read_json
 class Serving:
     """One engine, served under one or more names.
 
-    `default_sampling` holds where a request says nothing;
+    `default_sampling` holds where a request says nothing; `has_priorities` says whether those of requests count;
+    `count_unplaced_mark` is told of each `cache_control` whose place in the prompt is unknown;
     `stopping` is set when no request may take any longer.
     """
 
@@ -31,6 +32,8 @@ class Serving:
     renderer: ChatRenderer | None
     unknown_fields: UnknownFields
     default_sampling: Mapping[str, Any] = field(default_factory=dict)
+    has_priorities: bool = False
+    count_unplaced_mark: Callable[[], None] = lambda: None
     stopping: Stopping = field(default_factory=Stopping)
     started_at: int = field(default_factory=lambda: int(time.time()))
 

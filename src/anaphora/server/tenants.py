@@ -15,6 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from anaphora.config import ServerConfig
 from anaphora.errors import AuthenticationError, InvalidRequestError, PermissionDeniedError
 
+TENANT_KEY_HEADER = "x-anaphora-tenant-key"
+"""Names, by its API key, the tenant for whom an administrator pins."""
+
 _MAX_CACHE_SALT_BYTES = 256
 
 
@@ -46,15 +49,48 @@ class Tenants:
                 "this API key is valid, but this endpoint needs the one of --admin-api-key"
             )
 
-    def _authenticate(self, token: str) -> bytes:
+    def admit_pinner(self, request: Request) -> None:
+        """Note the salt of the tenant whose prompt is to be pinned, or raise an error for those who may not pin.
+
+        Where there is an admin key, its holder alone pins, and says for whom. Else every API key pins for itself,
+        which it can by `cache_control`, too; and without any key only callers on this machine do.
+        """
+        if self._admin_key is None and self._salts:
+            self.admit(request)
+            return
+        self.admit_admin(request)
+        request.state.tenant_salt = self._named_salt(request.headers.get(TENANT_KEY_HEADER))
+
+    def _named_salt(self, key: str | None) -> bytes | None:
+        if not self._salts:
+            if key is not None:
+                raise InvalidRequestError(
+                    f"the header {TENANT_KEY_HEADER} was sent, but this server has no API keys; leave it out",
+                    param=TENANT_KEY_HEADER,
+                )
+            return None
+        salt = self._find_salt(key or "")
+        if salt is None:
+            raise InvalidRequestError(
+                f"the header {TENANT_KEY_HEADER} {'is missing' if key is None else 'holds no known API key'}, but each "
+                "API key has its own cache; send the key of the tenant for whom to pin",
+                param=TENANT_KEY_HEADER,
+            )
+        return salt
+
+    def _find_salt(self, token: str) -> bytes | None:
         # Every key is compared, so the time taken does not tell which one was close.
         matching = [salt for key, salt in self._salts.items() if _same(token, key)]
-        if not matching:
+        return matching[0] if matching else None
+
+    def _authenticate(self, token: str) -> bytes:
+        salt = self._find_salt(token)
+        if salt is None:
             sent = "no API key was sent" if not token else "the API key that was sent is not known here"
             raise AuthenticationError(
                 f"{sent}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"
             )
-        return matching[0]
+        return salt
 
 
 class Gate:
