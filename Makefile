@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test format
+.PHONY: help install serve test format soak bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -20,6 +20,15 @@ serve: install ## serve the demo model on http://127.0.0.1:8000 (more flags: mak
 
 test: $(INSTALLED_TEST) ## format, lint, types, import contract and all tests
 	@scripts/check && scripts/test
+
+soak: $(INSTALLED_TEST) ## twenty thousand requests with random aborts, under every eviction policy
+	@.venv/bin/python -m pytest -q -s -m soak tests/soak
+
+bench: $(INSTALLED_TEST) ## the benchmarks that need no peer: bookkeeping, overhead, time to first token, equality
+	@.venv/bin/python benchmarks/bookkeeping.py --json
+	@.venv/bin/python benchmarks/overhead.py
+	@.venv/bin/python benchmarks/ttft.py
+	@.venv/bin/python benchmarks/equality.py
 
 format: $(INSTALLED_TEST) ## format the code and apply the safe lint fixes
 	@.venv/bin/ruff check --fix-only --quiet .

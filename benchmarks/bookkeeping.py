@@ -34,7 +34,8 @@ from typing import Any, NamedTuple, Protocol
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.hashing import Namespace
-from anaphora.cache.manager import NO_HIT, KVManager, Lookup
+from anaphora.cache.lookup import NO_HIT, Lookup
+from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout
 from anaphora.ids import RequestId
 

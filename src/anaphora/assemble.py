@@ -22,6 +22,7 @@ from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
 from anaphora.engine.hash_choice import choose_hash_algorithm
 from anaphora.engine.protocols import Clock, Runner
+from anaphora.engine.protocols import Tokenizer as AnyTokenizer
 from anaphora.errors import ModelError
 from anaphora.metrics.counters import Metrics, RequestCounts
 from anaphora.metrics.exposition import exposition
@@ -45,7 +46,7 @@ class LoadedModel:
     """A model ready to run: its runner, its tokenizer, and what there is to say of it."""
 
     runner: Runner
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     renderer: ChatRenderer | None
     name: str
     sampling: Mapping[str, Any]

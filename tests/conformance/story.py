@@ -11,7 +11,8 @@ from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.extras import PromptExtras
 from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm, Namespace
-from anaphora.cache.manager import NO_HIT, KVManager
+from anaphora.cache.lookup import NO_HIT
+from anaphora.cache.manager import KVManager
 from anaphora.cache.page import Page
 from anaphora.config import EvictionPolicyName, KVLayout
 from anaphora.ids import RequestId

@@ -70,9 +70,9 @@ class Text:
 class Bench:
     """One model, and as many engines over it as a test needs, one after another."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, num_pages: int = 700) -> None:
         self.sampler = RecordingSampler()
-        settings = {"dtype": dtype, "num_pages": 700, "max_model_len": 4096}
+        settings = {"dtype": dtype, "num_pages": num_pages, "max_model_len": 4096}
         self.model: LoadedModel = load_model(EngineConfig.from_mapping(settings), sampler=self.sampler)
 
     def engine(self, *, num_pages: int | None = None, **settings: Any) -> Engine:

@@ -11,6 +11,8 @@ import pytest
 from anaphora.assemble import build_engine
 from anaphora.config import EngineConfig
 from anaphora.errors import ModelError
+from anaphora.llm import LLM
+from anaphora.request import SamplingParams
 from tests.equality.support import Bench, Text, assert_same
 
 pytestmark = pytest.mark.model
@@ -106,3 +108,42 @@ def test_pages_of_one_block_give_the_same_texts(
     warm = bench.run_each(engine, prompts, NUM_OUTPUTS)
     assert [text.cached_tokens for text in warm] == [(length - 2) // 32 * 32 for length in LENGTHS]
     assert_same(warm, cold, "blocks of a page")
+
+
+def test_forks_give_what_each_would_give_alone(bench: Bench, prompts: list[list[int]]) -> None:
+    """Three sequences of one prompt share its pages; the greedy ones are all the text computed alone."""
+    prompt = prompts[3]
+    alone = bench.run(bench.engine(), [prompt], NUM_OUTPUTS)[0]
+    engine = bench.engine()
+    params = SamplingParams(n=3, max_tokens=NUM_OUTPUTS, temperature=0.0, ignore_eos=True)
+    completions = LLM(engine=engine).generate([prompt], params)
+    assert [completion.token_ids for completion in completions] == [alone.token_ids] * 3
+    assert engine.metrics.snapshot().prompt_tokens_computed == len(prompt)
+    sampled = params.with_changes(temperature=1.0, seed=3)
+    together = LLM(engine=bench.engine()).generate([prompt], sampled)
+    apart = [
+        LLM(engine=bench.engine()).generate([prompt], sampled.with_changes(n=1, seed=3 + index))[0]
+        for index in range(3)
+    ]
+    assert [one.token_ids for one in together] == [one.token_ids for one in apart]
+
+
+def test_part_of_a_block_can_be_reused_without_a_trace(bench: Bench, prompts: list[list[int]]) -> None:
+    """Every prompt meets another one that leaves it in the middle of a block."""
+    others = [[*prompt[: len(prompt) * 2 // 3], *prompt[:20]] for prompt in prompts]
+    expected = [bench.run(bench.engine(), [other], NUM_OUTPUTS)[0] for other in others]
+    engine = bench.engine(partial_block_reuse=1)
+    bench.run_each(engine, prompts, NUM_OUTPUTS)
+    texts = bench.run_each(engine, others, NUM_OUTPUTS)
+    assert any(text.cached_tokens % 16 for text in texts)
+    assert_same(texts, expected, "part of a block")
+
+
+def test_identical_prompts_at_once_compute_one_of_them(bench: Bench, prompts: list[list[int]]) -> None:
+    """The others wait, and give the same bits."""
+    prompt = prompts[5]
+    alone = bench.run(bench.engine(), [prompt], NUM_OUTPUTS)[0]
+    engine = bench.engine(long_prefill_token_threshold=128)
+    texts = bench.run(engine, [prompt] * 5, NUM_OUTPUTS)
+    assert_same(texts, [alone] * 5, "coalesced")
+    assert engine.metrics.snapshot().prompt_tokens_computed <= len(prompt) + 4 * 17

@@ -12,43 +12,14 @@ from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm
-from anaphora.cache.page import Block, Page, PageCopy
+from anaphora.cache.lookup import Lookup, PrefixFinder
+from anaphora.cache.page import Block, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pending import PendingBlocks
 from anaphora.cache.pool import PagePool
-from anaphora.cache.siblings import Match
 from anaphora.config import KVLayout
 from anaphora.errors import ConfigError
 from anaphora.ids import PageId, RequestId, TokenId
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What a sequence can reuse now: whole pages, then a run of blocks inside one more page, to be copied.
-
-    `num_rounded_tokens` more are cached, but inside a block of which the rest differs: they are lost to rounding.
-    `num_allowed_blocks` is the most the law would let it reuse. `num_exact_tokens` of the hits come from
-    prefill alone. `index_version` is that of the index which gave this answer. `mismatches` are digests that
-    were found with other content.
-    """
-
-    pages: Sequence[Page] = ()
-    run: Block | None = None
-    num_page_tokens: int = 0
-    num_run_tokens: int = 0
-    num_exact_tokens: int = 0
-    num_rounded_tokens: int = 0
-    num_allowed_blocks: int = 0
-    index_version: int = -1
-    mismatches: tuple[BlockDigest, ...] = ()
-
-    @property
-    def cached_tokens(self) -> int:
-        """How many leading tokens need not be computed."""
-        return self.num_page_tokens + self.num_run_tokens
-
-
-NO_HIT = Lookup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +68,6 @@ class KVManager:
         self.is_caching = enable_prefix_caching
         self._listener = listener or CacheListener()
         self._exact_reuse = exact_reuse
-        self._partial_block_reuse = partial_block_reuse
         self.pending = PendingBlocks()
         self.pool = PagePool(
             layout,
@@ -105,6 +75,9 @@ class KVManager:
             exact_reuse=exact_reuse,
             policy=policy,
             max_pinned_pages=max_pinned_pages,
+        )
+        self._finder = PrefixFinder(
+            self.pool, exact_reuse=exact_reuse, partial_block_reuse=partial_block_reuse
         )
         self._tables: dict[RequestId, PageTable] = {}
 
@@ -115,113 +88,8 @@ class KVManager:
         return self._tables[request_id]
 
     def lookup(self, chain: BlockChain, num_tokens: int, num_prefill_tokens: int) -> Lookup:
-        """Return what can be reused of a sequence whose first `num_prefill_tokens` are computed by prefill.
-
-        At least one token is left to compute, and never a prefill shorter than `min_prefill_tokens`.
-        """
-        limit = min(self._max_hit_blocks(num_tokens, num_prefill_tokens), len(chain.contents))
-        pages, num_exact, mismatches = self._find_pages(chain, limit)
-        run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
-        num_page_tokens = len(pages) * self.layout.page_size
-        num_run_tokens = (run.slot + 1) * self.layout.block_size if run else 0
-        most = (
-            min(num_tokens - 1, max(0, num_prefill_tokens - self.layout.min_prefill_tokens)) - num_page_tokens
-        )
-        match = self._find_sibling(chain, pages, most)
-        num_rounded = max(0, match.num_tokens - num_run_tokens) if match else 0
-        if match and 0 < self._partial_block_reuse <= num_rounded:
-            run, num_run_tokens, num_rounded = match.block, match.num_tokens, 0
-        if run and num_exact == num_page_tokens and not run.is_decode_written:
-            num_exact += num_run_tokens
-        return Lookup(
-            pages=pages,
-            run=run,
-            num_page_tokens=num_page_tokens,
-            num_run_tokens=num_run_tokens,
-            num_exact_tokens=num_exact,
-            num_rounded_tokens=num_rounded,
-            num_allowed_blocks=limit,
-            index_version=self.pool.index.version,
-            mismatches=tuple(mismatches),
-        )
-
-    def _find_sibling(self, chain: BlockChain, pages: Sequence[Page], most_tokens: int) -> Match | None:
-        """Return the page behind `pages` that begins most like what the chain goes on with, or None."""
-        if most_tokens <= 0 or chain.extras or not self.layout.can_copy_part or not self.is_caching:
-            return None
-        start = len(pages) * self.layout.blocks_per_page
-        parent = chain.digests_until(start)[start - 1] if start else chain.root
-        tokens = chain.packed_tokens(start, min(most_tokens, self.layout.page_size))
-        match = self.pool.siblings.best(parent, tokens)
-        return match if match and match.block.namespace == chain.namespace else None
-
-    def _max_hit_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
-        block_size = self.layout.block_size
-        blocks = min(num_tokens - 1, num_prefill_tokens) // block_size
-        rest = num_prefill_tokens - blocks * block_size
-        is_rest_too_short = 0 < rest < self.layout.min_prefill_tokens
-        return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
-
-    def _find_pages(self, chain: BlockChain, limit: int) -> tuple[list[Page], int, list[BlockDigest]]:
-        """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions.
-
-        What was written behind the last page found is compared by its parent's digest and by content, so that
-        its own digest need not be computed; the index is asked where that fails.
-        """
-        step = self.layout.blocks_per_page
-        namespace, digest = chain.namespace, BlockDigest(b"")
-        pages: list[Page] = []
-        mismatches: list[BlockDigest] = []
-        num_exact_pages: int | None = None
-        behind: list[Block] = []
-        for end in range(step, limit + 1, step):
-            content = chain.contents[end - 1] if step == 1 else chain.content(end - step, end)
-            block = behind[-1] if len(behind) == step else None
-            if block is None or block.parent != digest or block.content != content:
-                block = self._find(chain, pages, end)
-                if block is None:
-                    break
-            if block.content != content or block.namespace != namespace:
-                mismatches = [block.digest]
-                break
-            if block.is_decode_written:
-                if self._exact_reuse:
-                    break
-                num_exact_pages = len(pages) if num_exact_pages is None else num_exact_pages
-            page, digest = block.page, block.digest
-            pages.append(page)
-            behind = page.follower.blocks
-        self._adopt(chain, pages)
-        num_exact = len(pages) if num_exact_pages is None else num_exact_pages
-        return pages, num_exact * self.layout.page_size, mismatches
-
-    def _find(self, chain: BlockChain, pages: Sequence[Page], end: int) -> Block | None:
-        """Return the block indexed for the chain's block before `end`; `pages` hold all before it."""
-        self._adopt(chain, pages)
-        return self.pool.index.get(chain.digests_until(end)[end - 1])
-
-    def _adopt(self, chain: BlockChain, pages: Sequence[Page]) -> None:
-        """Tell a chain its digests up to the end of `pages`; those it does not know are of pages that hold them all."""
-        step = self.layout.blocks_per_page
-        first = chain.num_known_digests // step
-        chain.adopt(first * step, [block.digest for page in pages[first:] for block in page.blocks])
-
-    def _find_run(
-        self, chain: BlockChain, start: int, limit: int, mismatches: list[BlockDigest]
-    ) -> Block | None:
-        """Return the deepest reusable block inside the page that begins at block `start`, or None."""
-        if not self.layout.can_copy_part:
-            return None
-        # A whole page that was within the limit has been tried already.
-        deepest = min(limit, start + self.layout.blocks_per_page - 1)
-        for end in range(deepest, start, -1):
-            block = self.pool.index.get(chain.digests_until(deepest)[end - 1])
-            if block is None or (self._exact_reuse and block.is_decode_written):
-                continue
-            if block.content == chain.content(start, end) and block.namespace == chain.namespace:
-                return block
-            mismatches.append(block.digest)
-        return None
+        """Return what can be reused of a sequence; see PrefixFinder."""
+        return self._finder.find(chain, num_tokens, num_prefill_tokens)
 
     def resume_cost(self, request_id: RequestId) -> ResumeCost:
         """Return what preempting a running request would free and lose."""
@@ -433,14 +301,9 @@ class KVManager:
 
         None, with nothing changed but a listener told, when too many pages would be pinned. Let pins lapse first.
         """
-        limit = min(num_tokens // self.layout.block_size, len(chain.contents))
-        pages, _, mismatches = self._find_pages(chain, limit)
-        run = self._find_run(chain, len(pages) * self.layout.blocks_per_page, limit, mismatches)
-        num_pinned_tokens = len(pages) * self.layout.page_size
-        if run:
-            pages.append(run.page)
-            num_pinned_tokens += (run.slot + 1) * self.layout.block_size
-        return num_pinned_tokens if self.pool.pin(pages, until) else None
+        found = self._finder.find_blocks(chain, num_tokens // self.layout.block_size)
+        pages = [*found.pages, found.run.page] if found.run else found.pages
+        return found.cached_tokens if self.pool.pin(pages, until) else None
 
     def reset(self) -> bool:
         """Forget every cached block and pin; False, with nothing changed, while a request holds any page."""

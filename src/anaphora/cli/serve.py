@@ -1,6 +1,7 @@
 """`anaphora serve [MODEL]`: the flags, the screen at the start, and the server's life."""
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -265,6 +266,8 @@ def _read_secret(path: Path | None) -> bytes | None:
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # asyncio warns of every chunk that is written before a client's going away is noticed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     config, web = engine_config(options), server_config(options)
     check_hash_strength(config.cache, web)  # before a model is fetched for nothing
     sock = bind(web.host, web.port)
@@ -272,6 +275,9 @@ def run(options: argparse.Namespace) -> int:
         with pull_progress(config.model.model or "the demo model") as progress:
             engine = build_engine(config, progress=progress)
         app = build_app(engine, web, strict_fields=options.strict_fields)
+        # What was built lives as long as the process: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
         facts = start_facts(engine, *sock.getsockname()[:2])
         serve(app, sock, on_ready=lambda: _announce(facts, config.cache, web, as_json=options.json))
     finally:

@@ -7,7 +7,8 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from anaphora.cache.manager import NO_HIT, KVManager, Lookup
+from anaphora.cache.lookup import NO_HIT, Lookup
+from anaphora.cache.manager import KVManager
 from anaphora.config import SchedulerConfig
 from anaphora.ids import RequestId
 from anaphora.request import Request

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from anaphora.cache.manager import Lookup
+from anaphora.cache.lookup import Lookup
 from anaphora.cache.page import PageCopy
 from anaphora.ids import RequestId
 from anaphora.request import Request
