@@ -1,4 +1,4 @@
-"""Cases 1 to 13, 27 to 33, 51, 53, 56 to 58, 61 to 64 of the conformance table: one cache, exact pages, exact order."""
+"""Cases 1 to 12, 20, 27 to 33, 47, 56 to 58 and 61 to 64 of the conformance table: one cache, exact pages and order."""
 
 import pytest
 
