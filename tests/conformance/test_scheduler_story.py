@@ -29,6 +29,7 @@ def make_metrics() -> Metrics:
         cache=CacheConfig(),
         layout=ELEVEN_PAGES,
         read_pages=lambda: PageUsage(0, 0, 10),
+        read_pinned_pages=lambda: 0,
         read_requests=lambda: RequestCounts(0, 0),
     )
 
