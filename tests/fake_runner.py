@@ -2,7 +2,7 @@
 
 Each slot of a page remembers the token written there and by which kernel. The next token is a digest of all
 slots the page table leads to, so a wrong page, a missed copy, or a decode-written block taken for a
-prefill-written one gives another text.
+prefill-written one gives another text, and other log probabilities.
 """
 
 import struct
@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from anaphora.config import KVLayout
 from anaphora.ids import NULL_PAGE, PageId, RequestId
+from anaphora.request import TokenLogprob, TokenLogprobs
 from anaphora.scheduler.plan import ScheduledChunk, StepPlan, StepResult
 
 EMPTY = -1
@@ -59,8 +60,26 @@ class FakeRunner:
             self._slots[copy.target][: copy.num_tokens] = self._slots[copy.source][: copy.num_tokens]
         for chunk in plan.chunks:
             self._write(chunk)
+        chosen = {s.request_id: self._choose(c, s.request_id) for c in plan.chunks for s in c.samples}
         return StepResult(
-            plan.step, {s.request_id: self._choose(c, s.request_id) for c in plan.chunks for s in c.samples}
+            plan.step,
+            chosen,
+            {
+                s.request_id: self.logprobs(self._read(c), chosen[s.request_id], s.params.logprobs)
+                for c in plan.chunks
+                for s in c.samples
+                if s.params.logprobs is not None
+            },
+            {c.request_id: self._prompt_logprobs(c) for c in plan.chunks if c.prompt_logprobs},
+        )
+
+    def _prompt_logprobs(self, chunk: ScheduledChunk) -> tuple[TokenLogprobs, ...]:
+        assert chunk.prompt_logprobs, f"{chunk} asks for none"
+        asked, values = chunk.prompt_logprobs, self._read(chunk)
+        first = chunk.start + asked.first_row + 1
+        return tuple(
+            self.logprobs(values[:position], token, asked.num_top)
+            for position, token in enumerate(asked.token_ids, first)
         )
 
     def _write(self, chunk: ScheduledChunk) -> None:
@@ -90,6 +109,23 @@ class FakeRunner:
         """Return the token that follows these slots."""
         digest = sha256(struct.pack(f"<{len(values)}q", *values)).digest()
         return int.from_bytes(digest[:4], "little") % self._vocab_size
+
+    def logprobs(self, values: Sequence[int], token: int, num_top: int) -> TokenLogprobs:
+        """Return how likely a token is after these slots: an eighth less for each place behind the likeliest."""
+        likeliest = self.next_token(values)
+        rank = 1 + (token - likeliest) % self._vocab_size
+        top = [
+            TokenLogprob((likeliest + place) % self._vocab_size, -(place + 1) / 8) for place in range(num_top)
+        ]
+        return TokenLogprobs(token, -rank / 8, rank, tuple(top))
+
+    def prompt_logprobs_alone(self, prompt: Sequence[int], num_top: int) -> tuple[TokenLogprobs, ...]:
+        """Return those of a prompt's tokens but the first, with nothing cached and nobody beside it."""
+        is_short = len(prompt) < self._layout.min_prefill_tokens
+        values = [self.value(token, is_decode=is_short) for token in prompt]
+        return tuple(
+            self.logprobs(values[:position], prompt[position], num_top) for position in range(1, len(prompt))
+        )
 
     def text_alone(self, prompt: Sequence[int], num_outputs: int) -> list[int]:
         """Return what a prompt generates with nothing cached and nobody beside it."""

@@ -13,7 +13,7 @@ from anaphora.config import EngineConfig
 from anaphora.engine.protocols import GenerateInput
 from anaphora.errors import ConfigError, InvalidRequestError, RequestError
 from anaphora.ids import RequestId, TokenId
-from anaphora.request import RequestOutput, SamplingParams
+from anaphora.request import RequestOutput, SamplingParams, TokenLogprobs
 
 Prompt: TypeAlias = str | Sequence[TokenId]
 Message: TypeAlias = Mapping[str, Any]
@@ -23,7 +23,9 @@ Message: TypeAlias = Mapping[str, Any]
 class Completion:
     """One generated text and its books.
 
-    `cached_tokens` of the `prompt_tokens` were not computed because they were cached.
+    `cached_tokens` of the `prompt_tokens` were not computed because they were cached. What was not asked for of
+    `logprobs` and `prompt_logprobs` is None; the first token of a prompt has none. `cumulative_logprob` is the
+    sum of `logprobs`.
     """
 
     text: str
@@ -33,6 +35,9 @@ class Completion:
     prompt_token_ids: tuple[TokenId, ...]
     prompt_tokens: int
     cached_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    cumulative_logprob: float | None = None
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
 
 
 class LLM:
@@ -142,7 +147,9 @@ class LLM:
 
 
 def _completion(item: GenerateInput, outputs: Sequence[RequestOutput]) -> Completion:
-    last = outputs[-1]
+    first, last = outputs[0], outputs[-1]
+    logprobs = tuple(logprob for output in outputs for logprob in output.logprobs)
+    is_asked = item.params.logprobs is not None
     return Completion(
         text="".join(output.text for output in outputs),
         token_ids=tuple(token_id for output in outputs for token_id in output.token_ids),
@@ -151,6 +158,9 @@ def _completion(item: GenerateInput, outputs: Sequence[RequestOutput]) -> Comple
         prompt_token_ids=tuple(item.prompt_token_ids),
         prompt_tokens=last.usage.prompt_tokens,
         cached_tokens=last.usage.cached_tokens,
+        logprobs=logprobs if is_asked else None,
+        cumulative_logprob=sum(logprob.logprob for logprob in logprobs) if is_asked else None,
+        prompt_logprobs=None if first.prompt_logprobs is None else (None, *first.prompt_logprobs),
     )
 
 

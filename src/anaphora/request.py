@@ -6,7 +6,7 @@ Knows nothing of pages, digests, HTTP or text; those who do keep their own recor
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from anaphora.errors import InvalidRequestError
 from anaphora.ids import RequestId, TokenId
@@ -14,6 +14,7 @@ from anaphora.ids import RequestId, TokenId
 MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS_ENTRIES = 1024
 MAX_SEED = 2**63 - 1
+MAX_LOGPROBS = 20
 
 
 def _check_range(name: str, value: float, low: float, high: float, remedy: str = "") -> None:
@@ -32,6 +33,8 @@ class SamplingParams:
     `top_k` 0 or -1, `top_p` 1, `min_p` 0 and the neutral penalties switch that filter off.
     Repetition penalty counts prompt and outputs (Keskar et al. 2019); presence and frequency count
     outputs only, as in the OpenAI API.
+    `logprobs` asks for the log probability of each output token, and for that of so many of the most likely
+    tokens at its place; `prompt_logprobs` asks the same for the prompt. None: not asked.
     Raises InvalidRequestError naming the field.
     """
 
@@ -52,6 +55,8 @@ class SamplingParams:
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
@@ -94,6 +99,10 @@ class SamplingParams:
             )
         if self.seed is not None:
             _check_range("seed", self.seed, -MAX_SEED - 1, MAX_SEED)
+        if self.logprobs is not None:
+            _check_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _check_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         self._check_stop()
         self._check_logit_bias()
 
@@ -146,6 +155,27 @@ class SamplingParams:
         return cls(**values)
 
 
+class TokenLogprob(NamedTuple):
+    """A token and the logarithm of its probability; minus infinity where the model rules it out."""
+
+    token_id: TokenId
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a token was at its place, before anything but the model had a say, and what was most likely there.
+
+    `rank` is 1 for the most likely token of the vocabulary; of equal ones the lower id comes first. `top` is in
+    that order, and holds the token itself only if it is among them.
+    """
+
+    token_id: TokenId
+    logprob: float
+    rank: int
+    top: tuple[TokenLogprob, ...] = ()
+
+
 class RequestStatus(enum.Enum):
     """Where a request stands in the scheduler."""
 
@@ -183,6 +213,8 @@ class Request:
     prompt was computed for another request, whose pages it shares. `tenant_salt` and `cache_salt` narrow
     the namespace of its cache entries. `num_pinned_tokens` is the longest beginning of its prompt that was pinned
     because of its `retention`; None while none was.
+    the namespace of its cache entries. `skip_reading_cache` has the whole prompt computed, as for its log
+    probabilities, which cached K/V do not give.
     """
 
     request_id: RequestId
@@ -253,6 +285,9 @@ class RequestOutput:
     half a character and a possible beginning of a stop string are held back. The last output of a sequence
     has `finish_reason` set. `stop_reason` is the stop string or stop token id that ended it, else None.
     `pinned_tokens` is the longest beginning of the prompt that was pinned as asked for, None if none was.
+    `logprobs` has an entry for each of the new tokens if they were asked for, whatever is held back of the text.
+    `prompt_logprobs` has one for each token of the prompt but the first, and comes with the first output of each
+    sequence, if asked for.
     """
 
     request_id: RequestId
@@ -264,3 +299,5 @@ class RequestOutput:
     error: str | None = None
     index: int = 0
     pinned_tokens: int | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None

@@ -66,6 +66,24 @@ def test_a_chat_stream_ends_with_usage(client: openai.OpenAI) -> None:
     assert last.usage.prompt_tokens_details.cached_tokens == 16
 
 
+def test_log_probabilities_have_the_types_of_the_sdk(client: openai.OpenAI) -> None:
+    """Whole and streamed, in chats and completions."""
+    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=True, top_logprobs=1)
+    assert answer.choices[0].logprobs is not None and answer.choices[0].logprobs.content is not None
+    first = answer.choices[0].logprobs.content[0]
+    assert (first.token, first.logprob, first.bytes, first.top_logprobs[0].token) == ("A", -1.0, [65], "a")
+    stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=True, stream=True)
+    told = [chunk.choices[0].logprobs for chunk in stream]
+    tokens = [entry.token for logprobs in told if logprobs for entry in logprobs.content or ()]
+    assert tokens == [entry.token for entry in answer.choices[0].logprobs.content]
+    completion = client.completions.create(model=MODEL, prompt=[104, 105], logprobs=1, echo=True)
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None and logprobs.token_logprobs is not None
+    assert (logprobs.tokens, logprobs.text_offset) == (["h", "i", "A", "B", "C"], [0, 1, 2, 3, 4])
+    assert logprobs.token_logprobs[1:] == [-2.0, -1.0, -1.0, -1.0]
+    assert logprobs.top_logprobs is not None and logprobs.top_logprobs[4] == {"a": -0.25, "C": -1.0}
+
+
 def test_completions_whole_and_streamed(client: openai.OpenAI) -> None:
     """Two prompts, two answers each."""
     answer = client.completions.create(model=MODEL, prompt=["a", "b"], n=2)

@@ -46,7 +46,7 @@ class Engine:
     def read_requests(self) -> RequestCounts:
         return RequestCounts(self.scheduler.num_running, self.scheduler.num_waiting)
 
-    def run(self, *prompts: Sequence[int], max_tokens: int = 4) -> MetricsSnapshot:
+    def run(self, *prompts: Sequence[int], max_tokens: int = 4, skips: bool = False) -> MetricsSnapshot:
         for number, prompt in enumerate(prompts):
             request_id = RequestId(f"{self.now}/{number}")
             params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
@@ -57,6 +57,7 @@ class Engine:
                     params=params,
                     seed=0,
                     arrival_time=self.now,
+                    skip_reading_cache=skips,
                 )
             )
         while self.scheduler.has_work:
@@ -110,8 +111,17 @@ def test_with_caching_off_everything_is_computed_and_nothing_is_queried() -> Non
     engine.run(range(16))
     seen = engine.run(range(16))
     assert (seen.prefix_cache_queries, seen.prefix_cache_hits) == (0, 0)
-    assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached) == (32, 0)
+    assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached, seen.bypassed_tokens) == (32, 0, 32)
     engine.check_books(num_requests=2)
+
+
+def test_a_prompt_that_is_not_looked_up_is_bypassed_and_published_all_the_same() -> None:
+    engine = Engine(num_pages=20)
+    engine.run(range(16), skips=True)
+    seen = engine.run(range(16))
+    assert (seen.prefix_cache_queries, seen.prefix_cache_hits, seen.bypassed_tokens) == (16, 12, 16)
+    assert engine.run(range(16), skips=True).prompt_tokens_cached == 12
+    engine.check_books(num_requests=3)
 
 
 def test_preempted_work_is_counted_as_recomputed_and_nowhere_else() -> None:

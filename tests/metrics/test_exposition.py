@@ -46,6 +46,10 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 48
 # HELP vllm:prefix_cache_hits_total Prompt tokens found in the prefix cache, once per request, at its first admission.
 # TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 32
+# HELP anaphora:prefix_cache_miss_tokens_total Prompt tokens that were not cached, by cause, once per request: bypassed \
+= not looked up, because caching is off or every token had to be computed. Bypassed tokens are no queries.
+# TYPE anaphora:prefix_cache_miss_tokens_total counter
+anaphora:prefix_cache_miss_tokens_total{cause="bypassed",engine="0",model_name="m",sub=""} 9
 # HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token or asked for none.
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0",model_name="m"} 48
@@ -122,6 +126,7 @@ NAMES = [
     "anaphora:pin_refusals_total",
     "anaphora:pinned_pages",
     "anaphora:preemption_recomputed_tokens_total",
+    "anaphora:prefix_cache_miss_tokens_total",
     "anaphora:token_mismatch_total",
     "anaphora:unknown_request_fields_total",
     "anaphora:unplaced_cache_marks_total",
@@ -153,7 +158,7 @@ SAMPLE_LINE = re.compile(rf"([a-z:_0-9]+)\{{({LABEL}(?:,{LABEL})*)\}} (-?[0-9.]+
 
 @pytest.fixture
 def snapshot() -> MetricsSnapshot:
-    """One request of 48 tokens, 32 of them cached, that gave two tokens."""
+    """One request of 48 tokens, 32 of them cached, that gave two tokens, and one that is not looked up."""
     metrics = Metrics(
         model_name="m",
         max_model_len=64,
@@ -168,6 +173,15 @@ def snapshot() -> MetricsSnapshot:
     )
     request.num_cached_tokens = 32
     metrics.request_admitted(request, 1.0)
+    skipping = Request(
+        request_id=RequestId("s"),
+        token_ids=[1] * 9,
+        params=SamplingParams(),
+        seed=0,
+        arrival_time=1.0,
+        skip_reading_cache=True,
+    )
+    metrics.request_admitted(skipping, 1.0)
     for now in (1.5, 1.53125):
         request.token_ids.append(2)
         metrics.token_appended(request, now)

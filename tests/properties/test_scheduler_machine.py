@@ -97,7 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         skip: bool,
     ) -> None:
         """A request comes, perhaps one that wants its beginning kept."""
-        options = {"priority": priority, "retention": retention, "skip_reading_cache": skip}
+        options: dict[str, Any] = {"priority": priority, "retention": retention, "skip_reading_cache": skip}
         self.arrive_with(tokens, num_outputs, n, **options)
 
     @rule(tokens=PROMPTS, retention=RETENTION)
@@ -105,13 +105,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         """A prompt is to be cached before anybody needs it."""
         self.arrive_with(tokens, 0, retention=retention)
 
-    def arrive_with(self, tokens: list[int], num_outputs: int, n: int = 1, **options: Any) -> None:
+    @rule(tokens=PROMPTS, num_outputs=st.integers(1, 9), num_top=st.integers(0, 2))
+    def arrive_to_be_scored(self, tokens: list[int], num_outputs: int, num_top: int) -> None:
+        """A request comes that wants to know how likely its prompt is."""
+        self.arrive_with(tokens, num_outputs, skip_reading_cache=True, prompt_logprobs=num_top)
+
+    def arrive_with(
+        self,
+        tokens: list[int],
+        num_outputs: int,
+        n: int = 1,
+        prompt_logprobs: int | None = None,
+        **options: Any,
+    ) -> None:
         """Send it, unless it could never fit."""
         limit = self.story.scheduler.max_model_len
         if len(tokens) + num_outputs > limit:
             return
         self.count += 1
-        params = SamplingParams(max_tokens=num_outputs, temperature=0.0)
+        params = SamplingParams(max_tokens=num_outputs, temperature=0.0, prompt_logprobs=prompt_logprobs)
         for request in self.story.add_n(n, f"R{self.count}.", tokens, params, **options):
             self.live[str(request.request_id)] = request
 
@@ -143,6 +155,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.histories = [*self.histories[-5:], list(request.token_ids)]
             prompt = request.token_ids[: request.num_prompt_tokens]
             assert self.story.outputs(name) == self.story.runner.text_alone(prompt, request.num_output_tokens)
+            if request.params.prompt_logprobs is not None:
+                expected = self.story.runner.prompt_logprobs_alone(prompt, request.params.prompt_logprobs)
+                assert tuple(self.story.prompt_logprobs.get(name, ())) == expected
             assert request.finish_reason is FinishReason.LENGTH
             assert request.num_cached_tokens is not None
             assert request.num_cached_tokens + request.num_cache_write_tokens <= request.num_prompt_tokens

@@ -10,20 +10,26 @@ from hypothesis import strategies as st
 from anaphora.ids import PageId, RequestId
 from anaphora.request import SamplingParams
 from anaphora.runner.batch import PackedBatch, pack
-from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan
+from anaphora.scheduler.plan import PromptLogprobSpec, SampleSpec, ScheduledChunk, StepPlan
 
 PAGE_SIZE = 4
 
 
 def chunk(
-    token_ids: Sequence[int], start: int, pages: Sequence[int], *, num_samples: int = 1, name: str = "a"
+    token_ids: Sequence[int],
+    start: int,
+    pages: Sequence[int],
+    *,
+    num_samples: int = 1,
+    name: str = "a",
+    asked: PromptLogprobSpec | None = None,
 ) -> ScheduledChunk:
     samples = tuple(
         SampleSpec(RequestId(f"{name}{i}"), SamplingParams(), 0, token_ids, len(token_ids))
         for i in range(num_samples)
     )
     table = [PageId(page) for page in pages]
-    return ScheduledChunk(RequestId(name), token_ids, start, table, len(token_ids) == 1, samples)
+    return ScheduledChunk(RequestId(name), token_ids, start, table, len(token_ids) == 1, samples, asked)
 
 
 def packed(*chunks: ScheduledChunk, min_decodes: int = 2) -> PackedBatch:
@@ -97,6 +103,37 @@ def test_several_samples_of_one_chunk_share_its_logits() -> None:
     assert batch.logit_rows.tolist() == [1, 3]
     assert batch.sample_rows.tolist() == [0, 0, 0, 1]
     assert [spec.request_id for spec in batch.samples] == ["a0", "a1", "a2", "b0"]
+
+
+def test_a_prompt_that_asks_for_log_probabilities_has_logits_for_all_rows_that_predict_its_tokens() -> None:
+    #  rows          0    1    2    3    4    5
+    #  chunk         a    b    b    b    c    c
+    #  logit rows    0    1    2    3         4
+    #  predicts      out  21   22   23        out
+    asked = PromptLogprobSpec(5, 0, [21, 22, 23])
+    batch = packed(
+        chunk([10], 8, [1, 2, 3]),
+        chunk([20, 21, 22], 0, [4], num_samples=0, name="b", asked=asked),
+        chunk([30, 31], 3, [5, 6], name="c"),
+    )
+    assert batch.logit_rows.tolist() == [0, 1, 2, 3, 5]
+    assert batch.prompt_rows == (1,)
+    assert batch.prompt_logprobs == (("b", asked),)
+    assert batch.sample_rows.tolist() == [0, 4]
+
+
+def test_the_last_chunk_of_such_a_prompt_has_logits_to_choose_from_too() -> None:
+    batch = packed(
+        chunk([20, 21, 22], 4, [4, 5], num_samples=2, asked=PromptLogprobSpec(0, 0, [21, 22])),
+        chunk([30, 31], 3, [5, 6], name="c"),
+    )
+    assert batch.logit_rows.tolist() == [0, 1, 2, 4]
+    assert (batch.prompt_rows, batch.sample_rows.tolist()) == ((0,), [2, 2, 3])
+
+
+def test_rows_whose_tokens_are_known_need_no_logits() -> None:
+    batch = packed(chunk([20, 21, 22, 23], 4, [4, 5], num_samples=0, asked=PromptLogprobSpec(0, 2, [23, 24])))
+    assert (batch.logit_rows.tolist(), batch.prompt_rows) == ([2, 3], (0,))
 
 
 def test_a_lone_decode_gets_one_token_beside_it_where_two_are_enough() -> None:

@@ -7,7 +7,7 @@ from anaphora.cache.hashing import SHA256, HashAlgorithm
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout, SchedulerConfig
 from anaphora.ids import RequestId
-from anaphora.request import Request, SamplingParams
+from anaphora.request import Request, SamplingParams, TokenLogprobs
 from anaphora.scheduler.events import SchedulerListener
 from anaphora.scheduler.plan import StepPlan
 from anaphora.scheduler.scheduler import Scheduler
@@ -69,6 +69,7 @@ class SchedulerStory:
         self.runner = FakeRunner(layout, script=script, kernels_differ=kernels_differ)
         self.clock = FakeClock()
         self.requests: dict[str, Request] = {}
+        self.prompt_logprobs: dict[str, list[TokenLogprobs]] = {}
 
     def add(
         self, name: str, tokens: Sequence[int], params: SamplingParams | None = None, **options: Any
@@ -101,7 +102,10 @@ class SchedulerStory:
         plan = self.scheduler.plan(self.clock.now())
         self.scheduler.check_invariants()
         if not plan.is_empty:
-            self.scheduler.commit(plan, self.runner.run(plan), self.clock.now())
+            result = self.runner.run(plan)
+            self.scheduler.commit(plan, result, self.clock.now())
+            for request_id, found in result.prompt_logprobs.items():
+                self.prompt_logprobs.setdefault(str(request_id), []).extend(found)
             self.scheduler.check_invariants()
         return plan
 

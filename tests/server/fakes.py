@@ -16,7 +16,7 @@ from anaphora.engine.protocols import GenerateInput
 from anaphora.errors import InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.models.spans import SpanMap
-from anaphora.request import FinishReason, RequestOutput, Usage
+from anaphora.request import FinishReason, RequestOutput, TokenLogprob, TokenLogprobs, Usage
 from anaphora.server.app import create_app
 from anaphora.server.serve import GRACE_S, Server, bind
 
@@ -64,7 +64,10 @@ def _text(content: Any) -> str:
 
 @dataclass
 class Say:
-    """What the engine does with one request: texts by step, and at some step a failure or an endless wait."""
+    """What the engine does with one request: texts by step, and at some step a failure or an endless wait.
+
+    `tokens` are those of the steps and `logprobs` those of all tokens of each sequence, both from the start again.
+    """
 
     texts: Sequence[str] = ("Hello", ", ", "world")
     fail_at: int | None = None
@@ -75,6 +78,14 @@ class Say:
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     pinned_tokens: int | None = None
+    tokens: Sequence[TokenId] = tuple(range(65, 91))
+    logprobs: Sequence[float] = (-1.0,)
+
+
+def logprobs_of(token_id: TokenId, logprob: float, num_top: int) -> TokenLogprobs:
+    """Return what is said of a token: it ranks third, and the likeliest are "a", "b", "c" …"""
+    top = tuple(TokenLogprob(97 + place, -0.25 * (place + 1)) for place in range(num_top))
+    return TokenLogprobs(token_id, logprob, 3, top)
 
 
 class FakeEngine:
@@ -133,15 +144,25 @@ class FakeEngine:
     def _output(self, request: GenerateInput, say: Say, step: int, index: int) -> RequestOutput:
         is_last = step == len(say.texts) - 1
         num_prompt_tokens = len(request.prompt_token_ids)
+        params, token_id = request.params, say.tokens[step % len(say.tokens)]
         return RequestOutput(
             request_id=request.request_id,
-            token_ids=(65 + step,),
+            token_ids=(token_id,),
             text=say.texts[step],
             usage=Usage(num_prompt_tokens, say.cached_tokens, say.cache_write_tokens, step + 1),
             finish_reason=say.finish_reason if is_last else None,
             stop_reason=say.stop_reason if is_last else None,
             index=index,
             pinned_tokens=say.pinned_tokens,
+            logprobs=()
+            if params.logprobs is None
+            else (logprobs_of(token_id, say.logprobs[index % len(say.logprobs)], params.logprobs),),
+            prompt_logprobs=None
+            if params.prompt_logprobs is None or step
+            else tuple(
+                logprobs_of(prompt_token_id, -2.0, params.prompt_logprobs)
+                for prompt_token_id in request.prompt_token_ids[1:]
+            ),
         )
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:

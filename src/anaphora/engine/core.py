@@ -10,21 +10,27 @@ from typing import NamedTuple
 
 from anaphora.engine.detokenize import IncrementalDetokenizer
 from anaphora.engine.protocols import Clock, GenerateInput, Runner, Tokenizer
+from anaphora.errors import EngineError
 from anaphora.ids import RequestId, TokenId
 from anaphora.models.spans import SpanMap
-from anaphora.request import MAX_SEED, FinishReason, Request, RequestOutput, Usage
+from anaphora.request import MAX_SEED, FinishReason, Request, RequestOutput, TokenLogprobs, Usage
+from anaphora.scheduler.plan import StepResult
 from anaphora.scheduler.scheduler import Scheduler, Update
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """The text side of one sequence, and which of the n of its request it is."""
+    """The text side of one sequence, and which of the n of its request it is.
+
+    `prompt_logprobs` grows with the prefill if they were asked for, and is the same list for all n.
+    """
 
     request: Request
     detokenizer: IncrementalDetokenizer
     spans: SpanMap | None
     owner_id: RequestId
     index: int
+    prompt_logprobs: list[TokenLogprobs] | None
 
 
 class StepOutcome(NamedTuple):
@@ -67,14 +73,24 @@ class EngineCore:
         first, *forks = sequences
         self.scheduler.add(first, forks)
         self._sequences[request_input.request_id] = [request.request_id for request in sequences]
+        prompt_logprobs: list[TokenLogprobs] | None = (
+            None if request_input.params.prompt_logprobs is None else []
+        )
         for index, request in enumerate(sequences):
             detokenizer = IncrementalDetokenizer(self._tokenizer, request.params)
             self._live[request.request_id] = _Live(
-                request, detokenizer, request_input.spans, request_input.request_id, index
+                request,
+                detokenizer,
+                request_input.spans,
+                request_input.request_id,
+                index,
+                prompt_logprobs,
             )
 
     def _request(self, request_input: GenerateInput, index: int, arrival_time: float) -> Request:
         params = request_input.params
+        if index:  # the prompt is computed for the first; a fork that has to do it again may read the cache
+            params = params.with_changes(prompt_logprobs=None)
         return Request(
             request_id=_sequence_id(request_input.request_id, index),
             token_ids=list(request_input.prompt_token_ids),
@@ -84,6 +100,7 @@ class EngineCore:
             eos_token_ids=self._tokenizer.eos_token_ids,
             tenant_salt=request_input.tenant_salt,
             cache_salt=request_input.cache_salt,
+            skip_reading_cache=params.prompt_logprobs is not None,
             priority=request_input.priority,
             retention=request_input.retention,
         )
@@ -108,15 +125,24 @@ class EngineCore:
             return StepOutcome([], has_run=False)
         result = self._runner.run(plan)
         updates = self.scheduler.commit(plan, result, self._clock.now())
-        return StepOutcome([self._output(update) for update in updates], has_run=True)
+        for request_id, found in result.prompt_logprobs.items():
+            self._collect(request_id, found)
+        return StepOutcome([self._output(update, result) for update in updates], has_run=True)
 
-    def _output(self, update: Update) -> RequestOutput:
+    def _collect(self, request_id: RequestId, found: Sequence[TokenLogprobs]) -> None:
+        prompt_logprobs = self._live[request_id].prompt_logprobs
+        if prompt_logprobs is None:
+            raise EngineError(f"the runner gave log probabilities of {request_id}, which did not ask for any")
+        prompt_logprobs.extend(found)
+
+    def _output(self, update: Update, result: StepResult) -> RequestOutput:
         live = self._live[update.request.request_id]
         token_ids = () if update.token_id is None else (update.token_id,)
         text = self._text(live, token_ids)
         request = live.request
         if request.is_finished:
             self._forget(live)
+        is_asked = request.params.logprobs is not None
         return RequestOutput(
             request_id=live.owner_id,
             token_ids=token_ids,
@@ -126,6 +152,8 @@ class EngineCore:
             stop_reason=request.stop_reason,
             index=live.index,
             pinned_tokens=request.num_pinned_tokens,
+            logprobs=(result.logprobs[request.request_id],) if token_ids and is_asked else (),
+            prompt_logprobs=_first_of(live),
         )
 
     def _forget(self, live: _Live) -> None:
@@ -150,6 +178,12 @@ class EngineCore:
             request.finish_reason, request.stop_reason = FinishReason.STOP, stop
         else:
             self.scheduler.finish(request.request_id, FinishReason.STOP, stop, self._clock.now())
+
+
+def _first_of(live: _Live) -> tuple[TokenLogprobs, ...] | None:
+    """Return the log probabilities of the prompt if they were asked for and this output is the first."""
+    is_first = live.request.num_output_tokens <= 1
+    return tuple(live.prompt_logprobs) if is_first and live.prompt_logprobs is not None else None
 
 
 def usage_of(request: Request) -> Usage:

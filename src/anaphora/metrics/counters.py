@@ -157,6 +157,7 @@ class MetricsSnapshot:
     num_preemptions: int
     preemption_recomputed_tokens: int
     block_rounding_tokens: int
+    bypassed_tokens: int
     coalesced_tokens: int
     num_coalesce_timeouts: int
     num_finished: Mapping[FinishReason, int]
@@ -217,7 +218,9 @@ class Metrics(CacheListener, SchedulerListener):
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
         self._num_unplaced_marks = 0
-        self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = 0
+        self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = (
+            self._bypassed_tokens
+        ) = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
         self._request_seconds = Histogram(REQUEST_SECONDS)
@@ -247,8 +250,9 @@ class Metrics(CacheListener, SchedulerListener):
     # The scheduler's events.
 
     def request_admitted(self, request: Request, now: float) -> None:
-        """Count its query and its hits, unless it was not looked up."""
+        """Count its query and its hits, or its prompt as bypassed if it was not looked up."""
         if not self._is_caching or request.skip_reading_cache:
+            self._bypassed_tokens += request.num_prompt_tokens
             return
         num_tokens, num_hits = request.num_prompt_tokens, _num_cached(request)
         self._prefix_cache_queries += num_tokens
@@ -350,6 +354,7 @@ class Metrics(CacheListener, SchedulerListener):
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
             block_rounding_tokens=self._block_rounding_tokens,
+            bypassed_tokens=self._bypassed_tokens,
             coalesced_tokens=self._coalesced_tokens,
             num_coalesce_timeouts=self._num_coalesce_timeouts,
             num_finished=self._num_finished.copy(),

@@ -52,6 +52,10 @@ FAMILIES = (
     Family("vllm:prefix_cache_hits_total", "counter",
            "Prompt tokens found in the prefix cache, once per request, at its first admission.",
            lambda s: s.prefix_cache_hits),
+    Family("anaphora:prefix_cache_miss_tokens_total", "counter",
+           "Prompt tokens that were not cached, by cause, once per request: bypassed = not looked up, because caching "
+           "is off or every token had to be computed. Bypassed tokens are no queries.",
+           lambda s: [({"cause": "bypassed", "sub": ""}, s.bypassed_tokens)]),
     Family("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that got a first token or asked for none.",
            lambda s: s.prompt_tokens),
     Family("vllm:prompt_tokens_by_source_total", "counter",

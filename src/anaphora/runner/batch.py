@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anaphora.ids import NULL_PAGE, PageId, RequestId, TokenId
-from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan
+from anaphora.scheduler.plan import PromptLogprobSpec, SampleSpec, ScheduledChunk, StepPlan
 
 PADDING_TOKEN: TokenId = 0
 
@@ -21,8 +21,9 @@ PADDING_TOKEN: TokenId = 0
 class PackedBatch:
     """One step as arrays. A row is a token; a sequence is a chunk, or the padding, which comes last.
 
-    `logit_rows` are the rows after which tokens are chosen; sample i is chosen from the logits of
-    `logit_rows[sample_rows[i]]`: several samples of one chunk share them.
+    `logit_rows` are the rows whose logits are needed; sample i is chosen from the logits of
+    `logit_rows[sample_rows[i]]`: several samples of one chunk share them. Those of
+    `logit_rows[prompt_rows[i]]` and after predict the tokens that `prompt_logprobs[i]` names, one after another.
     """
 
     input_ids: NDArray[np.int64]  # [num_rows]
@@ -35,6 +36,8 @@ class PackedBatch:
     logit_rows: NDArray[np.int64]  # [num_logit_rows]
     sample_rows: NDArray[np.int64]  # [num_samples]
     samples: tuple[SampleSpec, ...]
+    prompt_rows: tuple[int, ...] = ()
+    prompt_logprobs: tuple[tuple[RequestId, PromptLogprobSpec], ...] = ()
 
 
 def pack(plan: StepPlan, *, page_size: int, min_decodes: int) -> PackedBatch:
@@ -47,8 +50,10 @@ def pack(plan: StepPlan, *, page_size: int, min_decodes: int) -> PackedBatch:
     chunks = (*plan.chunks, *_padding(plan.chunks, min_decodes))
     tables = [_needed_pages(chunk, page_size) for chunk in chunks]
     begins = [0, *accumulate(len(chunk.token_ids) for chunk in chunks)]
-    sampled = [index for index, chunk in enumerate(chunks) if chunk.samples]
-    num_samples = [len(chunks[index].samples) for index in sampled]
+    rows = [_logit_rows(chunk) for chunk in chunks]
+    row_begins = [0, *accumulate(map(len, rows))]  # of each chunk, into the logit rows
+    num_samples = [len(chunk.samples) for chunk in chunks]
+    asking = [(index, asked) for index, chunk in enumerate(chunks) if (asked := chunk.prompt_logprobs)]
     return PackedBatch(
         input_ids=_flat64(chunk.token_ids for chunk in chunks),
         position_ids=_flat64(range(chunk.start, chunk.end) for chunk in chunks),
@@ -57,10 +62,22 @@ def pack(plan: StepPlan, *, page_size: int, min_decodes: int) -> PackedBatch:
         page_ids=np.array(list(chain.from_iterable(tables)), np.int32),
         page_begins=np.array([0, *accumulate(map(len, tables))], np.int32),
         max_context_len=np.array(max(chunk.end for chunk in chunks), np.int32),
-        logit_rows=np.array([begins[index + 1] - 1 for index in sampled], np.int64),
-        sample_rows=np.repeat(np.arange(len(sampled)), num_samples),
+        logit_rows=_flat64(
+            [begin + row for row in found] for begin, found in zip(begins, rows, strict=False)
+        ),
+        sample_rows=np.repeat(np.array(row_begins[1:], np.int64) - 1, num_samples),
         samples=tuple(chain.from_iterable(chunk.samples for chunk in chunks)),
+        prompt_rows=tuple(row_begins[index] for index, _ in asking),
+        prompt_logprobs=tuple((chunks[index].request_id, asked) for index, asked in asking),
     )
+
+
+def _logit_rows(chunk: ScheduledChunk) -> Sequence[int]:
+    """Return which of a chunk's own rows need logits; the last of them all is the one to choose from."""
+    num_rows = len(chunk.token_ids)
+    asked = chunk.prompt_logprobs
+    rows = range(asked.first_row, asked.first_row + len(asked.token_ids)) if asked else range(0)
+    return [*rows, num_rows - 1] if chunk.samples and rows.stop < num_rows else rows
 
 
 def _padding(chunks: Sequence[ScheduledChunk], min_decodes: int) -> tuple[ScheduledChunk, ...]:

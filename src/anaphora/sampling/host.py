@@ -1,4 +1,4 @@
-"""Choose the next token of every sequence from logits in host memory.
+"""Choose the next token of every sequence from logits in host memory, and tell how likely tokens were.
 
 The order of the steps is that of vLLM V1: logit bias and banned tokens, penalties (repetition, frequency,
 presence), temperature, min-p, top-k, top-p, one random draw. Nothing is remembered between calls.
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anaphora.ids import TokenId
-from anaphora.request import SamplingParams
+from anaphora.request import SamplingParams, TokenLogprob, TokenLogprobs
 from anaphora.scheduler.plan import SampleSpec
 
 GREEDY_BELOW = 1e-5
@@ -199,3 +199,46 @@ def _uniform(seed: int, position: int) -> float:
     Negative seeds are folded into 64 bits.
     """
     return float(np.random.Generator(np.random.Philox(key=seed & _SEED_MASK, counter=position)).random())
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Log probabilities
+
+
+def token_logprobs(row: NDArray[np.float32], token_id: TokenId, num_top: int) -> TokenLogprobs:
+    """Return how likely a token was by a row of the model's own logits, [vocabulary], and the most likely ones.
+
+    No bias, ban, penalty or temperature counts. A value depends on its row alone, bit for bit. NaN counts as
+    minus infinity; tokens of plus infinity, or all if there is nothing but minus infinity, share the probability.
+    """
+    row = _with_finite_best(row)
+    best = row.max()
+    # As for weights: single precision for each of them, double for their sum.
+    log_total = float(best) + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
+    value = row[token_id]
+    num_before = np.count_nonzero(row > value) + np.count_nonzero(row[:token_id] == value)
+    return TokenLogprobs(
+        token_id,
+        float(value) - log_total,
+        1 + int(num_before),
+        tuple(TokenLogprob(int(i), float(row[i]) - log_total) for i in _most_likely_ids(row, num_top)),
+    )
+
+
+def _with_finite_best(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a row whose largest value is finite, and that has no NaN."""
+    if np.isfinite(row.max()):  # NaN is larger than all
+        return row
+    row = np.where(np.isnan(row), np.float32(-np.inf), row)
+    best = row.max()
+    return row if np.isfinite(best) else np.where(row == best, np.float32(0), np.float32(-np.inf))
+
+
+def _most_likely_ids(row: NDArray[np.float32], num: int) -> NDArray[np.intp]:
+    """Return the ids of the `num` largest values, the largest first, of equal ones the lower id."""
+    if num == 0:
+        return np.arange(0)
+    ids = _top_k_ids(row, num)
+    if ids is None:
+        ids = np.arange(row.size)
+    return ids[np.argsort(-row[ids], kind="stable")[:num]]

@@ -91,7 +91,7 @@ class AdmissionControl:
         """Give a request its pages and its first chunk, if both fit now; it leaves the queue."""
         progress = self._progress[request.request_id]
         lookup = self._lookup(progress)
-        num_tokens = self._num_next_tokens(request, lookup.cached_tokens, current.num_tokens_left)
+        num_tokens = self._num_next_tokens(request, lookup.cached_tokens, current.room(progress))
         headroom = self._headroom(has_running=has_running)
         if not num_tokens or not self._passes_gate(request, lookup, headroom):
             return False
@@ -102,11 +102,11 @@ class AdmissionControl:
         if (
             admission.cached_tokens < lookup.cached_tokens
         ):  # the run was given up, its tokens are to be computed
-            most = self._num_next_tokens(request, admission.cached_tokens, current.num_tokens_left)
+            most = self._num_next_tokens(request, admission.cached_tokens, current.room(progress))
             num_tokens = min(most, end - admission.cached_tokens)
         request.num_computed_tokens = admission.cached_tokens
         progress.num_rounded_tokens = lookup.num_rounded_tokens
-        current.give(request, num_tokens, [admission.copy] if admission.copy else [])
+        current.give(progress, num_tokens, [admission.copy] if admission.copy else [])
         self.queue.remove(request)
         return True
 

@@ -15,7 +15,7 @@ from anaphora.request import FinishReason, Request, RequestStatus
 from anaphora.scheduler.admission import AdmissionControl
 from anaphora.scheduler.events import SchedulerListener
 from anaphora.scheduler.limits import check_budget, check_can_fit, check_model_len_fits
-from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan, StepResult
+from anaphora.scheduler.plan import PromptLogprobSpec, SampleSpec, ScheduledChunk, StepPlan, StepResult
 from anaphora.scheduler.progress import PlanningPass, Progress
 
 
@@ -99,6 +99,9 @@ class Scheduler:
         """
         assert request.request_id not in self._progress, f"{request.request_id} is here already"
         assert request.num_prompt_tokens, f"{request.request_id} has no prompt"
+        assert request.skip_reading_cache or request.params.prompt_logprobs is None, (
+            f"{request.request_id} wants the log probabilities of tokens that it may find in the cache"
+        )
         check_can_fit(request.num_prompt_tokens, request.params.max_tokens, self.max_model_len, self._manager)
         check_cache_salt(request.cache_salt, self._manager.hash_algorithm)
         self._enter(request)
@@ -217,7 +220,8 @@ class Scheduler:
         """Give a running request its next tokens, taking pages from another one if it must."""
         if request.status is not RequestStatus.RUNNING:
             return  # preempted earlier in this pass
-        num_tokens = self._num_next_tokens(request, request.num_computed_tokens, current.num_tokens_left)
+        progress = self._progress[request.request_id]
+        num_tokens = self._num_next_tokens(request, request.num_computed_tokens, current.room(progress))
         if not num_tokens:
             return
         end = request.num_computed_tokens + num_tokens
@@ -228,7 +232,7 @@ class Scheduler:
             self._preempt(victim)
             if victim is request:
                 return
-        current.give(request, num_tokens, copies)
+        current.give(progress, num_tokens, copies)
 
     def _num_next_tokens(self, request: Request, num_computed_tokens: int, num_tokens_left: int) -> int:
         """Return how many tokens the next chunk may have; 0 when it does not fit into this step."""
@@ -303,6 +307,7 @@ class Scheduler:
             page_table,
             is_decode,
             tuple(map(self._sample, sampled)),
+            _prompt_logprobs(progress, start, end) if progress.wants_prompt_logprobs else None,
         )
 
     def _sample(self, request: Request) -> SampleSpec:
@@ -327,6 +332,10 @@ class Scheduler:
         for chunk in plan.chunks:
             progress = self._progress[chunk.request_id]
             self._commit_chunk(progress, chunk)
+            if asked := chunk.prompt_logprobs:
+                num_given = len(result.prompt_logprobs[chunk.request_id])
+                assert num_given == len(asked.token_ids), f"{num_given} log probabilities for {chunk}"
+                progress.logprobs_end += num_given
             if chunk.end == progress.request.num_prompt_tokens:
                 updates += self._end_prompt(progress.request, now)
             sampled = [progress.request]
@@ -437,3 +446,14 @@ class Scheduler:
         forks = {fork.request_id: note.request for note in self._progress.values() for fork in note.forks}
         assert forks == self._unforked, "forks and their parents disagree"
         self._manager.check_invariants()
+
+
+def _prompt_logprobs(progress: Progress, start: int, end: int) -> PromptLogprobSpec | None:
+    """Return which tokens of the prompt a chunk predicts of which that is not known, or None if there are none."""
+    request = progress.request
+    first, last_end = max(start + 1, progress.logprobs_end), min(end + 1, request.num_prompt_tokens)
+    if first >= last_end or request.params.prompt_logprobs is None:
+        return None
+    return PromptLogprobSpec(
+        request.params.prompt_logprobs, first - 1 - start, request.token_ids[first:last_end]
+    )

@@ -79,6 +79,22 @@ class GenerationBody(ModelBody):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    prompt_logprobs: Int | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences each prompt is continued by."""
+        return self.n
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """How many of the most likely tokens are wanted beside each output token; None: no log probabilities."""
+        return None
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """The same for each token of the prompt, whatever they are wanted for."""
+        return self.prompt_logprobs
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -104,7 +120,24 @@ class CompletionBody(GenerationBody):
     prompt: Any
     echo: bool = False
     best_of: Int | None = None
+    logprobs: Int | None = None
     add_special_tokens: bool = True
+
+    @property
+    def num_sequences(self) -> int:
+        """As many as the best are chosen from."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As the field says."""
+        return self.logprobs
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Those of a prompt that is repeated are part of `logprobs`."""
+        wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
+        return max((number for number in wanted if number is not None), default=None)
 
 
 class ChatBody(GenerationBody):
@@ -115,6 +148,13 @@ class ChatBody(GenerationBody):
 
     messages: Any
     add_generation_prompt: bool = True
+    logprobs: bool = False
+    top_logprobs: Int | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """None of the others, unless told."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 class TokenizeBody(ModelBody):
@@ -146,7 +186,9 @@ class DetokenizeBody(ModelBody):
     tokens: Any
 
 
-_SAMPLING_FIELDS = {field.name for field in fields(SamplingParams)} - {"max_tokens"}
+# These are not named or counted on the wire as they are in the engine.
+_OTHER_FIELDS = {"n", "max_tokens", "logprobs", "prompt_logprobs"}
+_SAMPLING_FIELDS = {field.name for field in fields(SamplingParams)} - _OTHER_FIELDS
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import Receive
 
-from anaphora.server.answers import Json, Shape, Transcript, cache_headers, usage_object
+from anaphora.server.answers import Shape, Transcript, cache_headers, usage_object
 from anaphora.server.bodies import StreamOptions
 from anaphora.server.generation import Books, Generation, IndexedOutput
+from anaphora.server.logprobs import Json
 from anaphora.server.serving import Serving
 from anaphora.server.sse import DONE, EventStream, frame, run_while_wanted
 from anaphora.server.wire_errors import json_response, log_if_ours
@@ -29,10 +30,12 @@ class Exchange:
 
     async def answer(self, receive: Receive) -> Response:
         """Wait for all sequences and answer in one piece; a client that goes away ends them."""
-        transcripts = await run_while_wanted(self._collect(), receive, self.serving.stopping)
+        collected = await run_while_wanted(self._collect(), receive, self.serving.stopping)
+        transcripts = self.shape.pick(collected)
         choices = [self.shape.choice(index, transcript) for index, transcript in enumerate(transcripts)]
         usage = usage_object(self.books.total)
-        content = self._envelope(self.shape.object, choices) | {"usage": usage}
+        envelope = self._envelope(self.shape.object, choices)
+        content = envelope | {"usage": usage} | self.shape.additions(transcripts)
         return json_response(content, headers=cache_headers(self.books.total))
 
     async def _collect(self) -> list[Transcript]:

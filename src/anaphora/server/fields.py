@@ -36,7 +36,6 @@ class Refusal:
 
 
 _FORMAT = "leave it out and check the format of the text yourself"
-_LOGPROBS = "leave it out"
 _TOKENS = "leave it out; logit_bias can favour or forbid tokens"
 _TOOLS = "leave it out, or describe the tools in a message"
 _TEMPLATE = "leave it out; the template is chosen at start with --chat-template"
@@ -53,7 +52,6 @@ _REFUSED_BY_BOTH = {
     "length_penalty": Refusal(harmless=(1, 1.0)),
     "logits_processors": Refusal(_TOKENS, harmless=([],)),
     "prompt_embeds": Refusal("send text or token ids"),
-    "prompt_logprobs": Refusal(_LOGPROBS),
     "response_format": Refusal(_FORMAT, harmless=({"type": "text"},)),
     "return_token_ids": Refusal(harmless=(False,)),
     "return_tokens_as_token_ids": Refusal(harmless=(False,)),
@@ -64,7 +62,6 @@ _REFUSED_BY_BOTH = {
 }
 
 REFUSED_BY_COMPLETIONS = _REFUSED_BY_BOTH | {
-    "logprobs": Refusal(_LOGPROBS),
     "suffix": Refusal("leave it out and put all text in the prompt", harmless=("",)),
 }
 
@@ -86,13 +83,11 @@ REFUSED_BY_CHAT = {
     "echo": Refusal("leave it out, or use /v1/completions", harmless=(False,)),
     "function_call": Refusal(_TOOLS, harmless=("none", "auto")),
     "functions": Refusal(_TOOLS, harmless=([],)),
-    "logprobs": Refusal(_LOGPROBS, harmless=(False,)),
     "modalities": Refusal("this server writes text only", harmless=(["text"],)),
     "moderation": Refusal("moderate the text yourself"),
     "prediction": Refusal("leave it out; the answer is the same"),
     "reasoning_effort": Refusal("leave it out, or ask for it in a message", harmless=("none",)),
     "tool_choice": Refusal(_TOOLS, harmless=("none", "auto")),
-    "top_logprobs": Refusal(_LOGPROBS, harmless=(0,)),
     "verbosity": Refusal("leave it out, or ask for it in a message", harmless=("medium",)),
     "web_search_options": Refusal("search yourself and put the results in a message"),
 }

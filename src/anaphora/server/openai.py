@@ -8,14 +8,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from anaphora.errors import InvalidRequestError
-from anaphora.server.answers import ChatShape, CompletionShape, Json, Shape
+from anaphora.server.answers import ChatShape, CompletionShape, Echo, Shape
 from anaphora.server.bodies import ChatBody, CompletionBody, GenerationBody, StreamOptions, parse_body
 from anaphora.server.exchange import Exchange
 from anaphora.server.generation import Generation
+from anaphora.server.logprobs import AskedLogprobs, Json
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import Prompt, read_prompts, render_chat
 from anaphora.server.retention import Mark, read_marks, retaining
-from anaphora.server.sampling import sampling_params
+from anaphora.server.sampling import check_best_of, check_logprobs, sampling_params
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import check_cache_salt
 from anaphora.server.validation import wrong
@@ -53,26 +54,36 @@ class OpenAIEndpoints:
     async def complete(self, request: Request) -> ASGIApp:
         """Continue one or more prompts."""
         body = await self._serving.read(request, CompletionBody)
-        if body.best_of not in {None, body.n}:
-            raise wrong("best_of", body.best_of, f"equal to n, which is {body.n}; leave it out")
+        check_best_of(body)
+        check_logprobs(body)
         tokenizer = self._serving.engine.tokenizer
         prompts = await read_prompts(body.prompt, tokenizer, add_special_tokens=body.add_special_tokens)
         prompts = self._retaining(prompts, read_marks(body.cache_control, [], self._serving.unknown_fields))
-        texts = (
-            [prompt.text_by(tokenizer, body.skip_special_tokens) for prompt in prompts] if body.echo else None
-        )
-        return await self._answer(request, body, prompts, CompletionShape(body.n, texts))
+        echoes = [
+            Echo(prompt.text_by(tokenizer, body.skip_special_tokens), prompt.token_ids[0])
+            for prompt in prompts
+            if body.echo
+        ]
+        shape = CompletionShape(self._asked(body), body.n, body.num_sequences, echoes or None)
+        return await self._answer(request, body, prompts, shape)
 
     async def chat(self, request: Request) -> ASGIApp:
         """Answer the last message of a conversation."""
         body = await self._serving.read(request, ChatBody)
+        check_logprobs(body)
         messages = check_messages(body.messages, self._serving.unknown_fields)
         marks = read_marks(body.cache_control, messages, self._serving.unknown_fields)
         prompt = await render_chat(messages, self._serving.renderer, body.add_generation_prompt)
-        return await self._answer(request, body, self._retaining([prompt], marks), ChatShape())
+        prompts = self._retaining([prompt], marks)
+        return await self._answer(request, body, prompts, ChatShape(self._asked(body)))
 
     def _retaining(self, prompts: Sequence[Prompt], marks: Sequence[Mark]) -> list[Prompt]:
         return [retaining(prompt, marks, self._serving.count_unplaced_mark) for prompt in prompts]
+
+    def _asked(self, body: GenerationBody) -> AskedLogprobs:
+        return AskedLogprobs(
+            self._serving.engine.tokenizer, body.num_logprobs, body.prompt_logprobs, body.skip_special_tokens
+        )
 
     async def _answer(
         self, request: Request, body: GenerationBody, prompts: Sequence[Prompt], shape: Shape
@@ -99,10 +110,11 @@ class OpenAIEndpoints:
     def _generation(
         self, request: Request, body: GenerationBody, prompts: Sequence[Prompt], id_prefix: str
     ) -> Generation:
-        num_answers = len(prompts) * body.n
+        num_answers = len(prompts) * body.num_sequences
         if num_answers > _MAX_ANSWERS and len(prompts) > 1:
             raise InvalidRequestError(
-                f"{len(prompts)} prompts with n = {body.n} make {num_answers} answers, the limit is {_MAX_ANSWERS}; "
+                f"{len(prompts)} prompts with {body.num_sequences} answers each make {num_answers}, the limit is "
+                f"{_MAX_ANSWERS}; "
                 "send several requests",
                 param="prompt",
             )

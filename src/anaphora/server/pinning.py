@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from anaphora.errors import ConflictError, InvalidRequestError
 from anaphora.request import RequestOutput, Retention, SamplingParams
-from anaphora.server.answers import Json, cache_headers
+from anaphora.server.answers import cache_headers
 from anaphora.server.bodies import PinBody
 from anaphora.server.generation import Generation
+from anaphora.server.logprobs import Json
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import Prompt, read_prompts, render_chat
 from anaphora.server.retention import DEFAULT_TTL, read_ttl

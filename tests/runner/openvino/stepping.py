@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from anaphora.ids import PageId, RequestId, TokenId
 from anaphora.request import SamplingParams
 from anaphora.runner.openvino.runner import OpenVINORunner, Sampler
-from anaphora.scheduler.plan import PageCopy, SampleSpec, ScheduledChunk, StepPlan, StepResult
+from anaphora.scheduler.plan import (
+    PageCopy,
+    PromptLogprobSpec,
+    SampleSpec,
+    ScheduledChunk,
+    StepPlan,
+    StepResult,
+)
 
 Logits = NDArray[np.float32]
 PAGE_SIZE = 32
@@ -17,13 +24,19 @@ PAGE_SIZE = 32
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens `start … end` of a sequence that lies on `pages`."""
+    """Tokens `start … end` of a sequence that lies on `pages`.
+
+    `num_logprobs` asks for the log probabilities of the tokens chosen, `num_prompt_logprobs` for those of the
+    tokens of the sequence that the chunk predicts.
+    """
 
     token_ids: Sequence[TokenId]
     start: int
     end: int
     pages: Sequence[int]
     num_samples: int = 1
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
 
 
 class Stepper:
@@ -60,9 +73,17 @@ class Stepper:
 
 def _scheduled(name: str, chunk: Chunk) -> ScheduledChunk:
     samples = tuple(
-        SampleSpec(RequestId(f"{name}.{i}"), SamplingParams(), 0, chunk.token_ids, len(chunk.token_ids))
+        SampleSpec(
+            RequestId(f"{name}.{i}"),
+            SamplingParams(logprobs=chunk.num_logprobs),
+            0,
+            chunk.token_ids,
+            len(chunk.token_ids),
+        )
         for i in range(chunk.num_samples)
     )
+    predicted = chunk.token_ids[chunk.start + 1 : chunk.end + 1]
+    is_asked = chunk.num_prompt_logprobs is not None and predicted
     return ScheduledChunk(
         RequestId(name),
         chunk.token_ids[chunk.start : chunk.end],
@@ -70,6 +91,7 @@ def _scheduled(name: str, chunk: Chunk) -> ScheduledChunk:
         [PageId(page) for page in chunk.pages],
         is_decode=chunk.end - chunk.start == 1,
         samples=samples,
+        prompt_logprobs=PromptLogprobSpec(chunk.num_prompt_logprobs or 0, 0, predicted) if is_asked else None,
     )
 
 

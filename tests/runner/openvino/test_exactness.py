@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from anaphora.ids import PageId
+from anaphora.ids import PageId, RequestId
+from anaphora.sampling.host import token_logprobs
 from anaphora.scheduler.plan import PageCopy
 from tests.runner.openvino.stepping import PAGE_SIZE, Chunk, Logits, Pages, Stepper
 
@@ -43,6 +44,21 @@ def test_a_prompt_in_chunks_gives_the_logits_of_one_pass(
         cold = stepper.prefill(token_ids, pages.take(num_tokens))
         chunked = stepper.prefill(token_ids, pages.take(num_tokens), cuts=random_cuts(rng, num_tokens))
         assert_array_equal(chunked, cold)
+
+
+@pytest.mark.parametrize("num_tokens", [2, 3, 8, 31, 32, 33, 65, 129, 256])
+def test_logits_of_all_rows_are_those_of_the_last_row_alone(
+    stepper: Stepper, rng: np.random.Generator, pages: Pages, num_tokens: int
+) -> None:
+    """The product that makes the logits has as many rows as are asked for, and every row the same bits."""
+    token_ids, table = random_tokens(rng, num_tokens), pages.take(num_tokens)
+    last = stepper.prefill(token_ids, table)
+    result = stepper.result(Chunk(token_ids, 0, num_tokens, table, num_prompt_logprobs=3))
+    assert_array_equal(stepper.seen[0], last)
+    found = result.prompt_logprobs[RequestId("0")]
+    for end in range(2, num_tokens, max(1, num_tokens // 7)):
+        row = stepper.prefill(token_ids[:end], table)
+        assert found[end - 1] == token_logprobs(row, token_ids[end], 3)
 
 
 @pytest.mark.parametrize("num_cached", [16, 32, 48, 96, 97, 118])

@@ -1,6 +1,7 @@
 """What a step does, on a tiny model; that its logits are exact is `test_exactness.py`'s."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from anaphora.ids import PageId, RequestId, TokenId
 from anaphora.runner.openvino.kv_store import KVStore
 from anaphora.runner.openvino.model import PagedModel
 from anaphora.runner.openvino.runner import OpenVINORunner
+from anaphora.sampling.host import token_logprobs
 from anaphora.scheduler.plan import PageCopy, SampleSpec, StepPlan, StepResult
 from tests.runner.openvino.stepping import Chunk, Logits, Stepper
 
@@ -74,6 +76,40 @@ def test_several_samples_of_one_chunk_see_the_same_logits(tiny: Stepper) -> None
     logits = tiny.step(Chunk(TOKENS, 0, 40, [1, 2], num_samples=3), Chunk(TOKENS, 0, 20, [3]))
     assert_array_equal(logits[:3], np.repeat(one, 3, axis=0))
     assert len(logits) == 4
+
+
+def test_only_those_who_ask_get_log_probabilities_and_the_tokens_are_the_same(tiny: Stepper) -> None:
+    plain = Chunk(TOKENS, 0, 40, [1, 2]), Chunk(TOKENS, 0, 20, [3], num_samples=2)
+    asking = plain[0], replace(plain[1], num_logprobs=3)
+    expected = tiny.result(*plain)
+    assert (expected.logprobs, expected.prompt_logprobs) == ({}, {})
+    result = tiny.result(*asking)
+    assert result.token_ids == expected.token_ids
+    assert set(result.logprobs) == {"1.0", "1.1"}
+    for request_id, found in result.logprobs.items():
+        assert found == token_logprobs(tiny.seen[1], result.token_ids[request_id], 3)
+        assert (found.rank, found.top[0]) == (1, (found.token_id, found.logprob))
+
+
+def test_the_tokens_of_a_prompt_get_theirs_from_the_rows_before_them(tiny: Stepper) -> None:
+    rows = [tiny.step(Chunk(TOKENS, 0, end, [1, 2]))[0] for end in range(2, 50)]
+    expected = [token_logprobs(row, TOKENS[end], 4) for end, row in enumerate(rows, 2)]
+    result = tiny.result(
+        Chunk(TOKENS[:50], 0, 20, [3]), Chunk(TOKENS[:50], 0, 50, [4, 5], num_prompt_logprobs=4)
+    )
+    assert list(result.prompt_logprobs) == ["1"]
+    assert list(result.prompt_logprobs[RequestId("1")])[1:] == expected
+    assert set(result.token_ids) == {"0.0", "1.0"}
+
+
+def test_a_prompt_in_chunks_gets_what_it_gets_in_one(tiny: Stepper) -> None:
+    whole = tiny.result(Chunk(TOKENS, 0, 100, [1, 2, 3, 4], num_prompt_logprobs=2))
+    pieces = [
+        tiny.result(Chunk(TOKENS, start, end, [5, 6, 7, 8], num_samples=0, num_prompt_logprobs=2))
+        for start, end in ((0, 31), (31, 33), (33, 100))
+    ]
+    found = [entry for piece in pieces for entry in piece.prompt_logprobs[RequestId("0")]]
+    assert found == list(whole.prompt_logprobs[RequestId("0")])
 
 
 def test_an_empty_plan_does_its_copies_and_runs_nothing(tiny: Stepper) -> None:

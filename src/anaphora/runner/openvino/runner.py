@@ -4,7 +4,7 @@ Knows OpenVINO's names for what `batch.py` packs, and what keeps its paged atten
 a model becomes a compiled one (`model.py`) nor how K/V lie in memory (`kv_store.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from anaphora.config import KVLayout
 from anaphora.ids import NULL_PAGE, PageId, RequestId, TokenId
-from anaphora.request import SamplingParams
+from anaphora.request import SamplingParams, TokenLogprobs
 from anaphora.runner.batch import PADDING_TOKEN, PackedBatch, pack
 from anaphora.runner.openvino.kv_store import KVStore
 from anaphora.runner.openvino.model import STEP_INPUTS, PagedModel
+from anaphora.sampling.host import token_logprobs
 from anaphora.scheduler.plan import SampleSpec, ScheduledChunk, StepPlan, StepResult
 
 MIN_PREFILL_TOKENS = 2
@@ -65,9 +66,12 @@ class OpenVINORunner:
             return StepResult(plan.step, {})
         batch = self._pack(plan)
         logits = self._forward(batch)
-        token_ids = self._sampler(logits, batch.samples) if batch.samples else ()
-        chosen = zip(batch.samples, token_ids, strict=True)
-        return StepResult(plan.step, {spec.request_id: token_id for spec, token_id in chosen})
+        rows = _rows_of_samples(logits, batch)
+        token_ids = self._sampler(rows, batch.samples) if batch.samples else ()
+        chosen = {spec.request_id: token for spec, token in zip(batch.samples, token_ids, strict=True)}
+        return StepResult(
+            plan.step, chosen, _logprobs(rows, batch.samples, chosen), _prompt_logprobs(logits, batch)
+        )
 
     def warm_up(self) -> None:
         """Run a step on the null page, so that the first request does not wait 0.2 s for OpenVINO to get ready."""
@@ -88,13 +92,41 @@ class OpenVINORunner:
         return pack(plan, page_size=self._layout.page_size, min_decodes=self._min_decodes)
 
     def _forward(self, batch: PackedBatch) -> NDArray[np.float32]:
-        """Return the logits of each sample, [num_samples, vocab_size], valid until the next step."""
+        """Return the logits that were asked for, [num_logit_rows, vocab_size], valid until the next step."""
         for tensor, values in zip(self._inputs, _step_values(batch), strict=True):
             tensor.fill(values)
         self._request.infer(share_outputs=True)
         output = self._request.get_output_tensor(0).data  # [num_logit_rows, 1, vocab_size]
         logits: NDArray[np.float32] = output.reshape(-1, output.shape[-1])
-        return logits if len(batch.samples) == len(logits) else logits[batch.sample_rows]
+        return logits
+
+
+def _rows_of_samples(logits: NDArray[np.float32], batch: PackedBatch) -> NDArray[np.float32]:
+    """Return the logits of each sample, [num_samples, vocab_size]; they are copied only if they must be."""
+    is_one_each = np.array_equal(batch.sample_rows, np.arange(len(logits)))
+    return logits if is_one_each else logits[batch.sample_rows]
+
+
+def _logprobs(
+    rows: NDArray[np.float32], samples: Sequence[SampleSpec], chosen: Mapping[RequestId, TokenId]
+) -> dict[RequestId, TokenLogprobs]:
+    return {
+        spec.request_id: token_logprobs(row, chosen[spec.request_id], spec.params.logprobs)
+        for row, spec in zip(rows, samples, strict=True)
+        if spec.params.logprobs is not None
+    }
+
+
+def _prompt_logprobs(
+    logits: NDArray[np.float32], batch: PackedBatch
+) -> dict[RequestId, tuple[TokenLogprobs, ...]]:
+    return {
+        request_id: tuple(
+            token_logprobs(row, token_id, asked.num_top)
+            for row, token_id in zip(logits[begin:], asked.token_ids, strict=False)
+        )
+        for begin, (request_id, asked) in zip(batch.prompt_rows, batch.prompt_logprobs, strict=True)
+    }
 
 
 class _InputTensor:
