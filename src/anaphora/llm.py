@@ -14,6 +14,8 @@ from anaphora.engine.protocols import GenerateInput
 from anaphora.errors import ConfigError, InvalidRequestError, RequestError
 from anaphora.ids import RequestId, TokenId
 from anaphora.request import RequestOutput, SamplingParams
+from anaphora.server.fields import UnknownFields
+from anaphora.server.tools import check_tools
 
 Prompt: TypeAlias = str | Sequence[TokenId]
 Message: TypeAlias = Mapping[str, Any]
@@ -70,24 +72,34 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         cache_salt: str | None = None,
     ) -> list[Completion]:
-        """Answer one or several conversations, rendered by the model's chat template."""
+        """Answer one or several conversations, rendered by the model's chat template.
+
+        `tools` are functions in the form of the API, shown to the model in each conversation; a call of one is
+        part of the text. Raises RequestError if the template renders no tools.
+        """
         conversations = _as_conversations(messages)
+        tools = check_tools(tools and list(tools), UnknownFields(lambda _: None, strict=True))
         params = params or SamplingParams(max_tokens=None, **self.engine.model.sampling)
-        return self._run([self._render(conversation) for conversation in conversations], params, cache_salt)
+        return self._run(
+            [self._render(conversation, tools) for conversation in conversations], params, cache_salt
+        )
 
     def reset_prefix_cache(self) -> bool:
         """Forget every cached block."""
         return self.engine.core.reset_prefix_cache()
 
-    def _render(self, messages: Sequence[Message]) -> list[TokenId]:
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[TokenId]:
         renderer = self.engine.model.renderer
         if renderer is None:
             raise InvalidRequestError(
                 f"{self.engine.model.name} has no chat template; give one as chat_template=FILE"
             )
-        return renderer.render(messages)[0]
+        return renderer.render(messages, tools=tools)[0]
 
     def _token_ids(self, prompt: Prompt) -> list[TokenId]:
         tokenizer = self.engine.model.tokenizer

@@ -151,8 +151,6 @@ BAD_FIELDS_OF_CHAT: list[Row] = [
         ["not supported", "tool_calls"],
     ),
     ("messages", [{"role": "user", "content": "refuse me"}], "messages", ["template refuses"]),
-    ("tools", [{"type": "function", "function": {"name": "f"}}], "tools", ["not supported", "in a message"]),
-    ("tool_choice", "required", "tool_choice", ["not supported"]),
     ("functions", [{"name": "f"}], "functions", ["not supported"]),
     ("logprobs", True, "logprobs", ["not supported"]),
     ("top_logprobs", 3, "top_logprobs", ["not supported"]),
@@ -339,7 +337,10 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["role", "content", "type", "text", "tool_calls", "function", "5"]), inner
+            st.sampled_from(
+                ["role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "5"]
+            ),
+            inner,
         )
     ),
     max_leaves=12,

@@ -112,6 +112,8 @@ class ChatBody(GenerationBody):
     ignored = IGNORED_BY_CHAT
 
     messages: Any
+    tools: Any = None
+    tool_choice: Any = None
     add_generation_prompt: bool = True
 
 
@@ -122,6 +124,7 @@ class TokenizeBody(ModelBody):
 
     prompt: str | None = None
     messages: Any = None
+    tools: Any = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
 

@@ -38,7 +38,7 @@ class Refusal:
 _FORMAT = "leave it out and check the format of the text yourself"
 _LOGPROBS = "leave it out"
 _TOKENS = "leave it out; logit_bias can favour or forbid tokens"
-_TOOLS = "leave it out, or describe the tools in a message"
+_TOOLS = "send tools and tool_choice"
 _TEMPLATE = "leave it out; the template is chosen at start with --chat-template"
 
 _REFUSED_BY_BOTH = {
@@ -75,7 +75,6 @@ REFUSED_BY_TEMPLATE = {
     "continue_final_message": Refusal("leave it out, or use /v1/completions", harmless=(False,)),
     "documents": Refusal("put the documents in a message", harmless=([],)),
     "mm_processor_kwargs": Refusal(harmless=({},)),
-    "tools": Refusal(_TOOLS, harmless=([],)),
 }
 
 REFUSED_BY_CHAT = {
@@ -92,7 +91,6 @@ REFUSED_BY_CHAT = {
     "moderation": Refusal("moderate the text yourself"),
     "prediction": Refusal("leave it out; the answer is the same"),
     "reasoning_effort": Refusal("leave it out, or ask for it in a message", harmless=("none",)),
-    "tool_choice": Refusal(_TOOLS, harmless=("none", "auto")),
     "top_logprobs": Refusal(_LOGPROBS, harmless=(0,)),
     "verbosity": Refusal("leave it out, or ask for it in a message", harmless=("medium",)),
     "web_search_options": Refusal("search yourself and put the results in a message"),
@@ -106,7 +104,7 @@ IGNORED_BY_COMPLETIONS = frozenset(
 )
 """Accepted and without effect, because ignoring them cannot change the answer."""
 
-# Without tools there are no calls that could be parallel.
+# A reply is text until it is parsed: there are no calls that could be parallel.
 IGNORED_BY_CHAT = IGNORED_BY_COMPLETIONS | {"parallel_tool_calls"}
 
 

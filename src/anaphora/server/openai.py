@@ -17,6 +17,7 @@ from anaphora.server.prompts import Prompt, read_prompts, render_chat
 from anaphora.server.sampling import sampling_params
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import check_cache_salt
+from anaphora.server.tools import check_tool_choice, check_tools
 from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
@@ -65,7 +66,9 @@ class OpenAIEndpoints:
         """Answer the last message of a conversation."""
         body = await self._serving.read(request, ChatBody)
         messages = check_messages(body.messages, self._serving.unknown_fields)
-        prompt = await render_chat(messages, self._serving.renderer, body.add_generation_prompt)
+        tools = check_tools(body.tools, self._serving.unknown_fields)
+        check_tool_choice(body.tool_choice)
+        prompt = await render_chat(messages, tools, self._serving.renderer, body.add_generation_prompt)
         return await self._answer(request, body, [prompt], ChatShape())
 
     async def _answer(

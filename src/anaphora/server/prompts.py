@@ -20,9 +20,13 @@ class ChatRenderer(Protocol):
     """Messages to token ids, by the model's chat template."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> tuple[Sequence[TokenId], SpanMap | None]:
-        """Return the prompt and where each message lies in it; raise InvalidRequestError if the template refuses."""
+        """Return the prompt and where each part lies in it; raise InvalidRequestError if the template refuses."""
         ...
 
 
@@ -85,7 +89,10 @@ async def read_prompts(value: Any, tokenizer: Tokenizer, *, add_special_tokens: 
 
 
 async def render_chat(
-    messages: Sequence[Mapping[str, Any]], renderer: ChatRenderer | None, add_generation_prompt: bool
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    renderer: ChatRenderer | None,
+    add_generation_prompt: bool,
 ) -> Prompt:
     """Return the prompt of a chat."""
     if renderer is None:
@@ -93,8 +100,10 @@ async def render_chat(
             "this model has no chat template; start the server with --chat-template FILE, or use /v1/completions",
             param="messages",
         )
-    num_chars = sum(len(str(message["content"])) for message in messages)
-    render = partial(renderer.render, messages, add_generation_prompt=add_generation_prompt)
+    num_chars = len(str(tools)) + sum(
+        len(str(message["content"])) + len(str(message.get("tool_calls"))) for message in messages
+    )
+    render = partial(renderer.render, messages, tools=tools, add_generation_prompt=add_generation_prompt)
     token_ids, spans = render() if num_chars < _LONG_TEXT_CHARS else await asyncio.to_thread(render)
     if not token_ids:
         raise InvalidRequestError("messages render to an empty prompt; send some text", param="messages")
