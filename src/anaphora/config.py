@@ -15,6 +15,7 @@ HASH_ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 WEAK_HASH_ALGORITHMS = ("xxhash", "xxhash_cbor")  # who may send prompts can find two with one digest
 SCHEDULING_POLICIES = ("fcfs", "priority")
 GENERATION_CONFIGS = ("auto", "vllm")
+MAX_SEED = 2**63 - 1
 DTYPES = ("auto", "bfloat16", "float32")
 EvictionPolicyName = Literal["lru", "slru", "lfu", "cost"]
 EVICTION_POLICIES: tuple[EvictionPolicyName, ...] = get_args(EvictionPolicyName)
@@ -23,6 +24,20 @@ EVICTION_POLICIES: tuple[EvictionPolicyName, ...] = get_args(EvictionPolicyName)
 def _at_least(name: str, value: int, low: int) -> None:
     if value < low:
         raise ConfigError(f"--{name.replace('_', '-')} is {value}, but must be at least {low}")
+
+
+def _check_kind(name: str, value: object) -> None:
+    """Refuse a setting of the wrong type where a command line would not have let it pass."""
+    is_text = name in {"model", "dtype", "generation_config", "prefix_caching_hash_algo"}
+    is_count = name in {
+        "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "num_pages", "kv_cache_memory_bytes",
+        "seed", "long_prefill_token_threshold", "coalesce_deadline_ms", "admission_lookahead", "admission_max_passes",
+        "partial_block_reuse",
+    }  # fmt: skip
+    if is_text and not isinstance(value, str | None):
+        raise ConfigError(f"{name} is {value!r:.60}, but must be a text")
+    if is_count and value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ConfigError(f"{name} is {value!r:.60}, but must be a whole number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +59,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
+        if "" in self.served_model_name:
+            raise ConfigError(
+                "--served-model-name is empty; give a name, or leave the flag out for the model's own"
+            )
+        if self.model == "":
+            raise ConfigError("MODEL is empty; name a model, or leave it out for the demo model")
+        if not -MAX_SEED - 1 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"--seed is {self.seed}, but must be from {-MAX_SEED - 1} to {MAX_SEED}")
         if self.dtype not in DTYPES:
             raise ConfigError(f"--dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
         if self.generation_config not in GENERATION_CONFIGS:
@@ -165,6 +188,7 @@ class EngineConfig:
             raise ConfigError(f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(names))}")
         chosen: dict[str, dict[str, Any]] = {section: {} for section in sections}
         for name, value in values.items():
+            _check_kind(name, value)
             chosen[names[name]][name] = value
         return cls(
             model=ModelConfig(**chosen["model"]),
@@ -190,6 +214,8 @@ class ServerConfig:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port is {self.port}, but must be between 0 and 65535")
         _at_least("max_body_bytes", self.max_body_bytes, 1024)
+        if self.admin_api_key == "":
+            raise ConfigError("--admin-api-key is empty; give a key, or leave the flag out")
         if "" in self.api_keys:
             raise ConfigError("--api-key is empty; give a key, or leave the flag out to serve without keys")
 

@@ -14,6 +14,11 @@ from anaphora.engine.protocols import GenerateInput
 from anaphora.errors import ConfigError, InvalidRequestError, RequestError
 from anaphora.ids import RequestId, TokenId
 from anaphora.request import RequestOutput, SamplingParams, TokenLogprobs
+from anaphora.server.fields import UnknownFields
+from anaphora.server.messages import check_messages
+from anaphora.server.prompts import check_token_ids
+from anaphora.server.tenants import check_cache_salt
+from anaphora.server.tools import check_tools
 
 Prompt: TypeAlias = str | Sequence[TokenId]
 Message: TypeAlias = Mapping[str, Any]
@@ -57,71 +62,89 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | None = None,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         cache_salt: str | None = None,
     ) -> list[Completion]:
         """Complete one or several prompts, each a text or token ids; several run together in the same steps.
 
-        Without `params`, the model's recommended sampling is used. With `params.n` over 1, each prompt gives n
-        completions one after another.
+        `params` are for all prompts, or one for each; without any, the model's recommended sampling is used.
+        With `n` over 1, a prompt gives n completions one after another.
         Raises RequestError before anything runs when one of them is empty or can never fit.
         """
         token_lists = [self._token_ids(prompt) for prompt in _as_prompts(prompts)]
-        return self._run(token_lists, params or SamplingParams(**self.engine.model.sampling), cache_salt)
+        params = SamplingParams(**self.engine.model.sampling) if params is None else params
+        return self._run(token_lists, params, cache_salt)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | None = None,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         cache_salt: str | None = None,
     ) -> list[Completion]:
-        """Answer one or several conversations, rendered by the model's chat template."""
+        """Answer one or several conversations, rendered by the model's chat template.
+
+        `tools` are functions in the form of the API, shown to the model in each conversation; a call of one is
+        part of the text. Raises RequestError if the template renders no tools.
+        """
         conversations = _as_conversations(messages)
-        params = params or SamplingParams(max_tokens=None, **self.engine.model.sampling)
-        return self._run([self._render(conversation) for conversation in conversations], params, cache_salt)
+        tools = check_tools(tools and list(tools), UnknownFields(lambda _: None, strict=True))
+        params = SamplingParams(max_tokens=None, **self.engine.model.sampling) if params is None else params
+        return self._run(
+            [self._render(conversation, tools) for conversation in conversations], params, cache_salt
+        )
 
     def reset_prefix_cache(self) -> bool:
         """Forget every cached block."""
         return self.engine.core.reset_prefix_cache()
 
-    def _render(self, messages: Sequence[Message]) -> list[TokenId]:
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[TokenId]:
         renderer = self.engine.model.renderer
         if renderer is None:
             raise InvalidRequestError(
                 f"{self.engine.model.name} has no chat template; give one as chat_template=FILE"
             )
-        return renderer.render(messages)[0]
+        checked = check_messages(list(messages), UnknownFields(lambda _: None, strict=True))
+        return renderer.render(checked, tools=tools)[0]
 
     def _token_ids(self, prompt: Prompt) -> list[TokenId]:
         tokenizer = self.engine.model.tokenizer
-        token_ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if isinstance(prompt, str):
+            token_ids = tokenizer.encode(prompt)
+        elif isinstance(prompt, list | tuple):
+            token_ids = list(prompt)
+            check_token_ids(token_ids, "prompts", tokenizer.vocab_size)
+        else:
+            raise InvalidRequestError(
+                f"a prompt is {prompt!r:.60}, but must be a text or a list of token ids", param="prompts"
+            )
         if not token_ids:
             raise InvalidRequestError("a prompt is empty; it must have at least one token", param="prompts")
-        for token_id in token_ids:
-            if not 0 <= token_id < tokenizer.vocab_size:
-                raise InvalidRequestError(
-                    f"a prompt holds the token id {token_id}, but ids are from 0 to {tokenizer.vocab_size - 1}",
-                    param="prompts",
-                )
         return token_ids
 
     def _run(
-        self, token_lists: Sequence[list[TokenId]], params: SamplingParams, cache_salt: str | None
+        self,
+        token_lists: Sequence[list[TokenId]],
+        params: SamplingParams | Sequence[SamplingParams],
+        cache_salt: str | None,
     ) -> list[Completion]:
+        each = self._params_of_each(params, len(token_lists))
         inputs = [
             GenerateInput(
                 request_id=RequestId(f"llm-{next(self._numbers)}"),
                 prompt_token_ids=token_ids,
-                params=params,
-                cache_salt=cache_salt,
+                params=one,
+                cache_salt=check_cache_salt(cache_salt),
             )
-            for token_ids in token_lists
+            for token_ids, one in zip(token_lists, each, strict=True)
         ]
         self._add_all(inputs)
         outputs: dict[tuple[RequestId, int], list[RequestOutput]] = {
-            (item.request_id, index): [] for item in inputs for index in range(params.n)
+            (item.request_id, index): [] for item in inputs for index in range(item.params.n)
         }
         try:
             while self.engine.core.has_work:
@@ -130,8 +153,30 @@ class LLM:
         finally:
             self._abort_all(inputs)  # after an interrupt in a notebook, nothing is left behind
         return [
-            _completion(item, outputs[item.request_id, index]) for item in inputs for index in range(params.n)
+            _completion(item, outputs[item.request_id, index])
+            for item in inputs
+            for index in range(item.params.n)
         ]
+
+    def _params_of_each(
+        self, params: SamplingParams | Sequence[SamplingParams], num_prompts: int
+    ) -> Sequence[SamplingParams]:
+        """Return the parameters of each prompt, whose token ids must be in the vocabulary."""
+        each = [params] * num_prompts if isinstance(params, SamplingParams) else params
+        if not isinstance(each, list | tuple) or not all(isinstance(one, SamplingParams) for one in each):
+            raise InvalidRequestError(
+                f"params is {params!r:.60}, but must be SamplingParams or a list of them", param="params"
+            )
+        if len(each) != num_prompts:
+            raise InvalidRequestError(
+                f"there are {len(each)} params for {num_prompts} prompts; give one, or one for each",
+                param="params",
+            )
+        vocab_size = self.engine.model.tokenizer.vocab_size
+        for one in each:
+            check_token_ids(list(one.stop_token_ids), "stop_token_ids", vocab_size)
+            check_token_ids(list(one.logit_bias), "logit_bias", vocab_size)
+        return each
 
     def _add_all(self, inputs: Sequence[GenerateInput]) -> None:
         try:
@@ -168,14 +213,23 @@ def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """Return a list of prompts; a text, or a list of ids, is one prompt."""
     if isinstance(prompts, str):
         return [prompts]
+    if not isinstance(prompts, list | tuple):
+        raise InvalidRequestError(
+            f"prompts is {prompts!r:.60}, but must be a text, token ids, or a list of either", param="prompts"
+        )
     if prompts and all(isinstance(item, int) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return prompts  # type: ignore[return-value]
+        return [prompts]
+    return prompts
 
 
 def _as_conversations(
     messages: Sequence[Message] | Sequence[Sequence[Message]],
 ) -> Sequence[Sequence[Message]]:
-    if messages and isinstance(messages[0], Mapping):
-        return [messages]  # type: ignore[list-item]
-    return messages  # type: ignore[return-value]
+    if not isinstance(messages, list | tuple) or not messages:
+        raise InvalidRequestError(
+            f"messages is {messages!r:.60}, but must be a list of messages, or a list of such lists",
+            param="messages",
+        )
+    if isinstance(messages[0], Mapping):
+        return [messages]
+    return messages

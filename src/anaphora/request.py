@@ -4,16 +4,16 @@ Knows nothing of pages, digests, HTTP or text; those who do keep their own recor
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from anaphora.config import MAX_SEED
 from anaphora.errors import InvalidRequestError
 from anaphora.ids import RequestId, TokenId
 
 MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS_ENTRIES = 1024
-MAX_SEED = 2**63 - 1
 MAX_LOGPROBS = 20
 
 
@@ -22,6 +22,39 @@ def _check_range(name: str, value: float, low: float, high: float, remedy: str =
     if not low <= value <= high:
         limit = f"must be between {low:g} and {high:g}"
         raise InvalidRequestError(f"{name} is {value:g}, but {limit}{remedy}", param=name)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list_of(value: object, is_right: Callable[[object], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(is_right, value))
+
+
+_WHOLE = ("a whole number", _is_int)
+_WHOLE_OR_NONE = ("a whole number or None", lambda value: value is None or _is_int(value))
+_NUMBER = ("a number", _is_number)
+_FLAG = ("True or False", lambda value: isinstance(value, bool))
+_KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("n", "min_tokens", "top_k"), _WHOLE),
+    **dict.fromkeys(("max_tokens", "seed", "logprobs", "prompt_logprobs"), _WHOLE_OR_NONE),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), _NUMBER),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), _NUMBER),
+    **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"), _FLAG),
+    "stop": ("a tuple of strings", lambda value: _is_list_of(value, lambda item: isinstance(item, str))),
+    "stop_token_ids": ("a tuple of token ids", lambda value: _is_list_of(value, _is_int)),
+    "logit_bias": (
+        "a mapping of token ids to numbers",
+        lambda value: (
+            isinstance(value, Mapping) and all(map(_is_int, value)) and all(map(_is_number, value.values()))
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +93,9 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be honoured."""
+        for name, (kind, is_right) in _KINDS.items():
+            if not is_right(value := getattr(self, name)):
+                raise InvalidRequestError(f"{name} is {value!r:.60}, but must be {kind}", param=name)
         _check_range("n", self.n, 1, 128)
         if self.max_tokens is not None and self.max_tokens < 0:
             raise InvalidRequestError(
@@ -92,11 +128,7 @@ class SamplingParams:
         _check_range("min_p", self.min_p, 0.0, 1.0)
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if not 0.0 < self.repetition_penalty <= 10.0:
-            raise InvalidRequestError(
-                f"repetition_penalty is {self.repetition_penalty:g}, but must be over 0 and at most 10; 1 means none",
-                param="repetition_penalty",
-            )
+        _check_range("repetition_penalty", self.repetition_penalty, 0.01, 10.0, "; 1 means none")
         if self.seed is not None:
             _check_range("seed", self.seed, -MAX_SEED - 1, MAX_SEED)
         if self.logprobs is not None:

@@ -115,9 +115,9 @@ def test_the_start_screen_says_who_goes_first_and_who_waits() -> None:
     "flag, value, words",
     [
         ("--scheduling-policy", "lifo", "choose from"),
-        ("--coalesce-deadline-ms", "-1", "not a number"),
+        ("--coalesce-deadline-ms", "-1", "below 0"),
         ("--coalesce-deadline-ms", "soon", "not a number"),
-        ("--admission-lookahead", "-1", "not a number"),
+        ("--admission-lookahead", "-1", "below 0"),
         ("--admission-max-passes", "1.5", "not a whole number"),
     ],
 )

@@ -51,6 +51,27 @@ def test_a_chat_has_typed_usage_and_a_request_id(client: openai.OpenAI) -> None:
     assert answer._request_id is not None and answer._request_id.startswith("req-")
 
 
+def test_a_conversation_with_tools_is_sent_as_the_sdk_types_it(client: openai.OpenAI) -> None:
+    """Tools, a call and its result; the answer is text and no call."""
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=[
+            *MESSAGES,
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "42"},
+        ],
+        tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        tool_choice="auto",
+        parallel_tool_calls=False,
+    )
+    assert answer.choices[0].message.content == "Hello, world"
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.choices[0].finish_reason == "stop"
+
+
 def test_a_chat_stream_ends_with_usage(client: openai.OpenAI) -> None:
     """The text is whole, and the last chunk has no choices."""
     stream = client.chat.completions.create(

@@ -47,14 +47,19 @@ class ByteTokenizer:
 
 
 class FakeRenderer:
-    """A chat template: `<role>content` for each message, and `<assistant>` at the end."""
+    """A chat template: `<tool>name` for each tool, `<role>content` for each message, and `<assistant>` at the end."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> tuple[Sequence[TokenId], SpanMap | None]:
         if any(message["content"] == "refuse me" for message in messages):
             raise InvalidRequestError("the template refuses this; say something else", param="messages")
-        text = "".join(f"<{message['role']}>{_text(message['content'])}" for message in messages)
+        text = "".join(f"<tool>{tool['function']['name']}" for tool in tools or ())
+        text += "".join(f"<{message['role']}>{_text(message['content'])}" for message in messages)
         return list((text + "<assistant>" * add_generation_prompt).encode()), SpanMap(())
 
 

@@ -243,7 +243,7 @@ def test_messages_reach_the_template_as_they_came() -> None:
     seen: list[Any] = []
 
     class Renderer:
-        def render(self, messages: Any, *, add_generation_prompt: bool = True) -> Any:
+        def render(self, messages: Any, *, tools: Any, add_generation_prompt: bool = True) -> Any:
             seen.append((messages, add_generation_prompt))
             return [1], None
 

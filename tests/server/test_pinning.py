@@ -97,7 +97,7 @@ def test_a_pin_over_the_limit_is_a_conflict_with_the_limit_and_a_remedy() -> Non
         ({"prompt": "a", "cache_salt": "é" * 129}, "cache_salt", ["258 bytes", "limit is 256"]),
         ({"prompt": "a", "cache_salt": 5}, "cache_salt", ["5", "a string"]),
         ({"prompt": "a", "model": 5}, "model", ["5", "a string"]),
-        ({"messages": USER, "tools": [{}]}, "tools", ["not supported"]),
+        ({"prompt": "a", "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", ["messages"]),
         ({"prompt": [1] * 101}, "prompt", ["101", "100", "--max-pinned-share"]),
         ({"prompt": [1] * 201}, "prompt", ["201", "200", "--max-model-len"]),
     ],

@@ -18,6 +18,8 @@ _UNITS = {
 
 def count(text: str) -> int:
     """Return a whole number; small letters are powers of 1,000, capital letters powers of 1,024, as in vLLM."""
+    if text.strip().startswith("-"):
+        raise argparse.ArgumentTypeError(f"{text!r} is below 0; give a number such as 8192, 8k or 4G")
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 8192, 8k or 4G")

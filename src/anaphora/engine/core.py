@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from anaphora.config import MAX_SEED
 from anaphora.engine.detokenize import IncrementalDetokenizer
 from anaphora.engine.protocols import Clock, GenerateInput, Runner, Tokenizer
 from anaphora.errors import EngineError
 from anaphora.ids import RequestId, TokenId
 from anaphora.models.spans import SpanMap
-from anaphora.request import MAX_SEED, FinishReason, Request, RequestOutput, TokenLogprobs, Usage
+from anaphora.request import FinishReason, Request, RequestOutput, TokenLogprobs, Usage
 from anaphora.scheduler.plan import StepResult
 from anaphora.scheduler.scheduler import Scheduler, Update
 

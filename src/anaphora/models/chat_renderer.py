@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from anaphora.ids import TokenId
+from anaphora.models.chat_objects import Tools
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.models.spans import SpanMap, spans_in_tokens, token_char_starts
 
@@ -28,14 +29,18 @@ class ChatRenderer:
         self._tokenizer = tokenizer
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Tools = None,
+        add_generation_prompt: bool = True,
     ) -> tuple[list[TokenId], SpanMap | None]:
         """Return the prompt and where each part lies in it, or None for the latter if the tokens do not spell it.
 
         The template writes a begin-of-text token itself, so none is added.
         Raises what `ChatTemplate.render` and the tokenizer's `encode` raise.
         """
-        chat = self._template.render(messages, add_generation_prompt=add_generation_prompt)
+        chat = self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt)
         token_ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
         starts = token_char_starts(
             chat.text, [self._tokenizer.token_bytes(token_id) for token_id in token_ids]

@@ -3,9 +3,8 @@
 Knows nothing of tokens or HTTP.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,10 @@ from typing import Any
 import jinja2
 
 from anaphora.errors import ConfigError, InvalidRequestError, ModelError
+from anaphora.models.chat_calls import wire_arguments, with_arguments
 from anaphora.models.chat_markup import Turn
+from anaphora.models.chat_objects import Tools, marked_to_json
+from anaphora.models.chat_omissions import check_nothing_left_out
 from anaphora.models.chat_parts import PartFinder
 from anaphora.models.spans import CharSpan
 from anaphora.models.template_sandbox import compile_template
@@ -37,10 +39,14 @@ _PROBE = "Qz7probe"
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """The text of a prompt, and its parts in the order they stand in it, a part before those inside it."""
+    """The text of a prompt, and its parts in the order they stand in it, a part before those inside it.
+
+    `arguments` are those of tool calls as they were on the wire, by their paths: the template wrote them anew.
+    """
 
     text: str
     parts: tuple[CharSpan, ...]
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChatTemplate:
@@ -60,6 +66,7 @@ class ChatTemplate:
     ) -> None:
         try:
             self._template = compile_template(source)
+            self._marking_template = compile_template(source, marked_to_json)
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(
                 f"the model's chat template is wrong in line {error.lineno}: {error.message}"
@@ -68,6 +75,9 @@ class ChatTemplate:
         self._now = now
         self._knows_developer = "developer" in source
         self._takes_only_lists = not self._shows(_PROBE) and self._shows(_text_parts([_PROBE]))
+        self._takes_text_arguments = not self._shows_arguments({_PROBE: 1}) and self._shows_arguments(
+            f'{{"{_PROBE}": 1}}'
+        )
         self._parts = PartFinder(
             lambda turns, has_prompt: self._run(self._messages(turns), {"add_generation_prompt": has_prompt})
         )
@@ -90,31 +100,39 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> RenderedChat:
         """Return the prompt for a conversation.
 
         The text parts of a content list are joined with nothing between them, unless the template takes
         lists only. A `developer` message becomes a `system` message for templates that do not know that role.
-        Raises InvalidRequestError naming the part that is no text or no Unicode, or saying what the template
-        itself has against the messages.
+        The arguments of tool calls become objects, unless the template takes strings only.
+        Raises InvalidRequestError naming the part that is no text or no Unicode or the arguments that are no
+        JSON, saying what the template itself has against the messages, or that it leaves out tools, calls or
+        results.
         """
         turns = [self._turn(index, message) for index, message in enumerate(messages)]
         names = {
             **(template_kwargs or {}),
-            "tools": tools,
             "add_generation_prompt": add_generation_prompt,
-            "strftime_now": self._now().strftime,  # one moment for both renderings
+            "strftime_now": self._now().strftime,  # one moment for all renderings
         }
-        text = self._run(self._messages(turns), names)
+
+        def render(turns: Sequence[Turn], tools: Tools, template: jinja2.Template = self._template) -> str:
+            return self._run(self._messages(turns), {**names, "tools": tools}, template)
+
+        text = render(turns, tools)
         parts = self._parts.find(
             text,
             turns,
-            lambda masked: self._run(self._messages(masked), names),
+            tools,
+            lambda masked: render(masked, tools),
+            lambda marked, marked_tools: render(marked, marked_tools, self._marking_template),
             has_prompt=add_generation_prompt,
         )
-        return RenderedChat(text, parts)
+        check_nothing_left_out(text, {part.path for part in parts}, turns, tools, render)
+        return RenderedChat(text, parts, dict(wire_arguments(messages)))
 
     def _turn(self, index: int, message: Mapping[str, Any]) -> Turn:
         path = f"messages[{index}]"
@@ -123,14 +141,16 @@ class ChatTemplate:
             fields["role"] = "system"
         if calls := fields.get("tool_calls"):
             fields["tool_calls"] = [
-                _with_object(call, f"{path}.tool_calls[{i}]") for i, call in enumerate(calls)
+                with_arguments(call, f"{path}.tool_calls[{i}]", as_text=self._takes_text_arguments)
+                for i, call in enumerate(calls)
             ]
         return Turn(str(fields.get("role")), fields, *_texts(message.get("content"), f"{path}.content"))
 
     def _messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        if self._takes_only_lists:
-            return [{**turn.fields, "content": _text_parts(turn.texts)} for turn in turns]
-        return [{**turn.fields, "content": "".join(turn.texts)} for turn in turns]
+        return [{**turn.fields, "content": self._content(turn.texts)} for turn in turns]
+
+    def _content(self, texts: Sequence[str]) -> str | list[dict[str, str]]:
+        return _text_parts(texts) if self._takes_only_lists else "".join(texts)
 
     def _shows(self, content: Any) -> bool:
         """Whether a content of this form appears in the rendered text."""
@@ -139,7 +159,25 @@ class ChatTemplate:
         except InvalidRequestError:
             return False
 
-    def _run(self, messages: list[dict[str, Any]], names: Mapping[str, Any]) -> str:
+    def _shows_arguments(self, arguments: Any) -> bool:
+        """Whether the arguments of a call appear in the rendered text, not escaped and not as Python prints them."""
+        call = {"id": "Qz7call00", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": self._content([""]), "tool_calls": [call]},
+        ]
+        try:
+            text = self._run(messages, {})
+        except InvalidRequestError:
+            return False
+        return _PROBE in text and f"'{_PROBE}'" not in text and f'\\"{_PROBE}' not in text
+
+    def _run(
+        self,
+        messages: list[dict[str, Any]],
+        names: Mapping[str, Any],
+        template: jinja2.Template | None = None,
+    ) -> str:
         usual = {
             "documents": None,
             "tools": None,
@@ -147,7 +185,7 @@ class ChatTemplate:
             **self._special_tokens,
         }
         try:
-            return self._template.render({**usual, **names, "messages": messages})
+            return (template or self._template).render({**usual, **names, "messages": messages})
         except _TEMPLATE_FAILURES as error:
             raise InvalidRequestError(
                 f"the chat template refuses these messages: {error}", param="messages"
@@ -188,15 +226,3 @@ def _part_text(part: Any, path: str) -> str:
     if not isinstance(text, str):
         raise InvalidRequestError(f"{path}.{TEXT_FIELDS[kind]} must be a string", param=path)
     return text
-
-
-def _with_object(call: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """A tool call with its arguments as an object: on the wire they are a string, but templates want the object."""
-    function = dict(call.get("function") or {})
-    if isinstance(arguments := function.get("arguments"), str):
-        try:
-            function["arguments"] = json.loads(arguments or "{}")
-        except ValueError as error:
-            where = f"{path}.function.arguments"
-            raise InvalidRequestError(f"{where} is not JSON: {error}", param=where) from error
-    return {**call, "function": function}

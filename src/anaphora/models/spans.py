@@ -25,7 +25,9 @@ class Span:
     """One part: its path and its half-open ranges.
 
     `path` is `template-preamble`, `tools[i]`, `messages[k]`, `messages[k].content`,
-    `messages[k].content[m]` for the m-th part of a list, or `generation-prompt`.
+    `messages[k].content[m]` for the m-th part of a list, `messages[k].tool_calls[i]`, or `generation-prompt`.
+    In tools it may go on with `.function.name`, `.function.description` or `.function.parameters`, in calls with
+    `.function.name` or `.function.arguments`. Texts have no quotes in their range, but their JSON escapes.
     """
 
     path: str

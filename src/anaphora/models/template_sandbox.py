@@ -1,6 +1,7 @@
 """Compiles chat templates for the dialect that Hugging Face's `apply_chat_template` speaks, in jinja's sandbox."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jinja2
@@ -22,12 +23,12 @@ class GenerationTag(jinja2.ext.Extension):
         return jinja2.nodes.Scope(body, lineno=line)
 
 
-def compile_template(source: str) -> jinja2.Template:
-    """Return the template of a source; raise jinja2.TemplateSyntaxError."""
+def compile_template(source: str, to_json: Callable[..., str] | None = None) -> jinja2.Template:
+    """Return the template of a source, its filter `tojson` replaced if asked; raise jinja2.TemplateSyntaxError."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = to_json or _to_json
     environment.globals["raise_exception"] = _raise_exception
     return environment.from_string(source)
 

@@ -19,7 +19,7 @@ from anaphora.server.admin import AdminEndpoints
 from anaphora.server.fields import UnknownFields
 from anaphora.server.openai import OpenAIEndpoints
 from anaphora.server.pinning import PinEndpoint
-from anaphora.server.prompts import ChatRenderer
+from anaphora.server.prompts import ChatRenderer, TextLimit
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import Gate, Tenants
 from anaphora.server.tokenization import TokenizationEndpoints
@@ -55,6 +55,7 @@ def create_app(
         served_models=served_models,
         renderer=renderer,
         default_sampling=default_sampling or {},
+        text_limit=TextLimit.of(engine.tokenizer, engine.max_model_len),
         unknown_fields=UnknownFields(count_unknown_field, strict=strict_fields),
         has_priorities=has_priorities,
         count_unplaced_mark=count_unplaced_mark,

@@ -147,6 +147,8 @@ class ChatBody(GenerationBody):
     ignored = IGNORED_BY_CHAT
 
     messages: Any
+    tools: Any = None
+    tool_choice: Any = None
     add_generation_prompt: bool = True
     logprobs: bool = False
     top_logprobs: Int | None = None
@@ -164,6 +166,7 @@ class TokenizeBody(ModelBody):
 
     prompt: str | None = None
     messages: Any = None
+    tools: Any = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
 
@@ -175,6 +178,7 @@ class PinBody(ModelBody):
 
     prompt: Any = None
     messages: Any = None
+    tools: Any = None
     ttl: Any = None
     cache_salt: str | None = None
     add_special_tokens: bool | None = None

@@ -37,7 +37,7 @@ class Refusal:
 
 _FORMAT = "leave it out and check the format of the text yourself"
 _TOKENS = "leave it out; logit_bias can favour or forbid tokens"
-_TOOLS = "leave it out, or describe the tools in a message"
+_TOOLS = "send tools and tool_choice"
 _TEMPLATE = "leave it out; the template is chosen at start with --chat-template"
 
 _REFUSED_BY_BOTH = {
@@ -71,7 +71,6 @@ REFUSED_BY_TEMPLATE = {
     "continue_final_message": Refusal("leave it out, or use /v1/completions", harmless=(False,)),
     "documents": Refusal("put the documents in a message", harmless=([],)),
     "mm_processor_kwargs": Refusal(harmless=({},)),
-    "tools": Refusal(_TOOLS, harmless=([],)),
 }
 
 REFUSED_BY_CHAT = {
@@ -87,7 +86,6 @@ REFUSED_BY_CHAT = {
     "moderation": Refusal("moderate the text yourself"),
     "prediction": Refusal("leave it out; the answer is the same"),
     "reasoning_effort": Refusal("leave it out, or ask for it in a message", harmless=("none",)),
-    "tool_choice": Refusal(_TOOLS, harmless=("none", "auto")),
     "verbosity": Refusal("leave it out, or ask for it in a message", harmless=("medium",)),
     "web_search_options": Refusal("search yourself and put the results in a message"),
 }
@@ -100,7 +98,7 @@ IGNORED_BY_COMPLETIONS = frozenset(
 )
 """Accepted and without effect, because ignoring them cannot change the answer."""
 
-# Without tools there are no calls that could be parallel.
+# A reply is text until it is parsed: there are no calls that could be parallel.
 IGNORED_BY_CHAT = IGNORED_BY_COMPLETIONS | {"parallel_tool_calls"}
 
 

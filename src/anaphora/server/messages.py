@@ -26,6 +26,11 @@ REFUSED_MESSAGE_FIELDS = {
 PART_TEXTS = {"text": "text", "refusal": "refusal"}
 """The types of parts that are text, and the field that holds it."""
 
+_CALL_FIELDS = frozenset(
+    {"id", "type", "function", "index"}
+)  # those who collect a stream may replay the index
+_CALLED_FIELDS = frozenset({"name", "arguments"})
+
 PART_FIELDS = frozenset({"type", "text", "refusal", "cache_control", "prompt_cache_breakpoint"})
 
 
@@ -50,7 +55,9 @@ def _check_message(value: Any, path: str, unknown: UnknownFields) -> dict[str, A
     _report_unknown(message, MESSAGE_FIELDS, "messages[]", unknown)
     for name in ("name", "tool_call_id"):
         _expect_text(message.get(name, ""), f"{path}.{name}")
-    _check_tool_calls(message, path)
+    if message["role"] == "tool":
+        _expect_text(message.get("tool_call_id"), f"{path}.tool_call_id")
+    _check_tool_calls(message, path, unknown)
     _check_content(message, path, unknown)
     return message
 
@@ -76,20 +83,28 @@ def _check_part(part: Any, path: str, unknown: UnknownFields) -> None:
     _expect_text(part.get(PART_TEXTS[kind]), f"{path}.{PART_TEXTS[kind]}")
 
 
-def _check_tool_calls(message: dict[str, Any], path: str) -> None:
+def _check_tool_calls(message: dict[str, Any], path: str, unknown: UnknownFields) -> None:
     calls = message.get("tool_calls", [])
     if not isinstance(calls, list):
         raise wrong(f"{path}.tool_calls", calls, "a list of tool calls")
     if calls and message["role"] != "assistant":
         raise wrong(f"{path}.role", message["role"], '"assistant", since the message has tool_calls')
     for i, call in enumerate(calls):
-        _check_tool_call(call, f"{path}.tool_calls[{i}]")
+        _check_tool_call(call, f"{path}.tool_calls[{i}]", unknown)
+    if not calls:
+        message.pop("tool_calls", None)  # templates ask whether there is such a field
 
 
-def _check_tool_call(call: Any, path: str) -> None:
+def _check_tool_call(call: Any, path: str, unknown: UnknownFields) -> None:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise wrong(path, call, 'an object such as {"id": "...", "type": "function", "function": {...}}')
+    if call.get("type") not in (None, "function"):
+        raise wrong(f"{path}.type", call["type"], '"function"')
+    if call.get("id") is not None:
+        _expect_text(call["id"], f"{path}.id")
+    _report_unknown(call, _CALL_FIELDS, "messages[].tool_calls[]", unknown)
+    _report_unknown(function, _CALLED_FIELDS, "messages[].tool_calls[].function", unknown)
     for name in ("name", "arguments"):
         _expect_text(function.get(name), f"{path}.function.{name}")
 

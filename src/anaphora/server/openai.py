@@ -19,6 +19,7 @@ from anaphora.server.retention import Mark, read_marks, retaining
 from anaphora.server.sampling import check_best_of, check_logprobs, sampling_params
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import check_cache_salt
+from anaphora.server.tools import check_tool_choice, check_tools
 from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
@@ -57,7 +58,9 @@ class OpenAIEndpoints:
         check_best_of(body)
         check_logprobs(body)
         tokenizer = self._serving.engine.tokenizer
-        prompts = await read_prompts(body.prompt, tokenizer, add_special_tokens=body.add_special_tokens)
+        prompts = await read_prompts(
+            body.prompt, tokenizer, self._serving.text_limit, add_special_tokens=body.add_special_tokens
+        )
         prompts = self._retaining(prompts, read_marks(body.cache_control, [], self._serving.unknown_fields))
         echoes = [
             Echo(prompt.text_by(tokenizer, body.skip_special_tokens), prompt.token_ids[0])
@@ -72,8 +75,16 @@ class OpenAIEndpoints:
         body = await self._serving.read(request, ChatBody)
         check_logprobs(body)
         messages = check_messages(body.messages, self._serving.unknown_fields)
+        tools = check_tools(body.tools, self._serving.unknown_fields)
+        check_tool_choice(body.tool_choice)
         marks = read_marks(body.cache_control, messages, self._serving.unknown_fields)
-        prompt = await render_chat(messages, self._serving.renderer, body.add_generation_prompt)
+        prompt = await render_chat(
+            messages,
+            tools,
+            self._serving.renderer,
+            self._serving.text_limit,
+            add_generation_prompt=body.add_generation_prompt,
+        )
         prompts = self._retaining([prompt], marks)
         return await self._answer(request, body, prompts, ChatShape(self._asked(body)))
 

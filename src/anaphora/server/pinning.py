@@ -23,6 +23,7 @@ from anaphora.server.retention import DEFAULT_TTL, read_ttl
 from anaphora.server.serving import Serving
 from anaphora.server.sse import run_while_wanted
 from anaphora.server.tenants import check_cache_salt
+from anaphora.server.tools import check_tools
 from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
@@ -56,15 +57,21 @@ class PinEndpoint:
     async def _prompt(self, body: PinBody) -> Prompt:
         if (body.prompt is None) == (body.messages is None):
             raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
+        tools = check_tools(body.tools, self._serving.unknown_fields)
+        if tools and body.messages is None:
+            raise wrong("tools", body.tools, "left out unless messages are sent")
         if body.messages is not None:
             if body.add_special_tokens:
                 raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
             messages = check_messages(body.messages, self._serving.unknown_fields)
             # What comes after the messages differs from one request to the next.
-            return await render_chat(messages, self._serving.renderer, add_generation_prompt=False)
+            return await render_chat(
+                messages, tools, self._serving.renderer, self._serving.text_limit, add_generation_prompt=False
+            )
         prompts = await read_prompts(
             body.prompt,
             self._serving.engine.tokenizer,
+            self._serving.text_limit,
             add_special_tokens=body.add_special_tokens is not False,
         )
         if len(prompts) > 1:

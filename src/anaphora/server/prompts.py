@@ -21,9 +21,13 @@ class ChatRenderer(Protocol):
     """Messages to token ids, by the model's chat template."""
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
     ) -> tuple[Sequence[TokenId], SpanMap | None]:
-        """Return the prompt and where each message lies in it; raise InvalidRequestError if the template refuses."""
+        """Return the prompt and where each part lies in it; raise InvalidRequestError if the template refuses."""
         ...
 
 
@@ -64,10 +68,39 @@ class Prompt:
         )
 
 
-async def read_prompts(value: Any, tokenizer: Tokenizer, *, add_special_tokens: bool) -> list[Prompt]:
+@dataclass(frozen=True, slots=True)
+class TextLimit:
+    """How long a text may be before it is tokenised, which holds up all others for as long as it takes.
+
+    A text with more bytes than the context's tokens could spell cannot fit, so nothing is lost by refusing it.
+    """
+
+    max_model_len: int
+    longest_token_bytes: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, max_model_len: int) -> "TextLimit":
+        """Return the limit for a model."""
+        longest = max(len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size))
+        return cls(max_model_len, longest)
+
+    def check(self, num_bytes: int, path: str) -> None:
+        """Raise ContextLengthError for a text that cannot fit."""
+        most = self.max_model_len * self.longest_token_bytes
+        if num_bytes > most:
+            raise ContextLengthError(
+                f"{path} has {num_bytes} bytes of text, but the context of {self.max_model_len} tokens holds "
+                f"{most} at the very most; shorten it",
+                param=path,
+            )
+
+
+async def read_prompts(
+    value: Any, tokenizer: Tokenizer, limit: TextLimit, *, add_special_tokens: bool
+) -> list[Prompt]:
     """Return the prompts of a completion: a text, a list of texts, token ids, or a list of lists of token ids."""
     if isinstance(value, str):
-        return [await _read_text(value, "prompt", tokenizer, add_special_tokens)]
+        return [await _read_text(value, "prompt", tokenizer, limit, add_special_tokens)]
     if not isinstance(value, list):
         raise wrong(
             "prompt", value, "a string, a list of strings, a list of token ids, or a list of such lists"
@@ -79,7 +112,7 @@ async def read_prompts(value: Any, tokenizer: Tokenizer, *, add_special_tokens: 
     prompts = []
     for i, item in enumerate(value):
         if isinstance(item, str) and isinstance(value[0], str):
-            prompts.append(await _read_text(item, f"prompt[{i}]", tokenizer, add_special_tokens))
+            prompts.append(await _read_text(item, f"prompt[{i}]", tokenizer, limit, add_special_tokens))
         elif isinstance(item, list) and isinstance(value[0], list):
             prompts.append(_read_ids(item, f"prompt[{i}]", tokenizer))
         else:
@@ -90,7 +123,12 @@ async def read_prompts(value: Any, tokenizer: Tokenizer, *, add_special_tokens: 
 
 
 async def render_chat(
-    messages: Sequence[Mapping[str, Any]], renderer: ChatRenderer | None, add_generation_prompt: bool
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    renderer: ChatRenderer | None,
+    limit: TextLimit,
+    *,
+    add_generation_prompt: bool,
 ) -> Prompt:
     """Return the prompt of a chat."""
     if renderer is None:
@@ -98,23 +136,33 @@ async def render_chat(
             "this model has no chat template; start the server with --chat-template FILE, or use /v1/completions",
             param="messages",
         )
-    num_chars = sum(len(str(message["content"])) for message in messages)
-    render = partial(renderer.render, messages, add_generation_prompt=add_generation_prompt)
+    num_chars = len(str(tools)) + sum(
+        len(str(message["content"])) + len(str(message.get("tool_calls"))) for message in messages
+    )
+    limit.check(num_chars, "messages")
+    render = partial(renderer.render, messages, tools=tools, add_generation_prompt=add_generation_prompt)
     token_ids, spans = render() if num_chars < _LONG_TEXT_CHARS else await asyncio.to_thread(render)
     if not token_ids:
         raise InvalidRequestError("messages render to an empty prompt; send some text", param="messages")
     return Prompt("messages", token_ids, spans=spans)
 
 
-async def encode(text: str, tokenizer: Tokenizer, *, add_special_tokens: bool) -> list[TokenId]:
+async def encode(
+    text: str, path: str, tokenizer: Tokenizer, limit: TextLimit, *, add_special_tokens: bool
+) -> list[TokenId]:
     """Return the ids of a text without holding up others while it is long."""
+    limit.check(len(text), path)  # a character has one byte at least
     if len(text) < _LONG_TEXT_CHARS:
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
     return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=add_special_tokens)
 
 
-async def _read_text(text: str, path: str, tokenizer: Tokenizer, add_special_tokens: bool) -> Prompt:
-    token_ids = await encode(text, tokenizer, add_special_tokens=add_special_tokens) if text else []
+async def _read_text(
+    text: str, path: str, tokenizer: Tokenizer, limit: TextLimit, add_special_tokens: bool
+) -> Prompt:
+    token_ids = (
+        await encode(text, path, tokenizer, limit, add_special_tokens=add_special_tokens) if text else []
+    )
     if not token_ids:
         raise InvalidRequestError(f"{path} is empty; send some text", param=path)
     return Prompt(path, token_ids, text)

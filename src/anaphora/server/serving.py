@@ -12,9 +12,9 @@ from anaphora.engine.protocols import EngineClient
 from anaphora.errors import UnknownModelError
 from anaphora.server.bodies import AnyBody, ModelBody, parse_body
 from anaphora.server.fields import UnknownFields
-from anaphora.server.prompts import ChatRenderer
+from anaphora.server.prompts import ChatRenderer, TextLimit
 from anaphora.server.sse import Stopping
-from anaphora.server.validation import read_json
+from anaphora.server.validation import read_json, show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Serving:
     config: ServerConfig
     served_models: Sequence[str]
     renderer: ChatRenderer | None
+    text_limit: TextLimit
     unknown_fields: UnknownFields
     default_sampling: Mapping[str, Any] = field(default_factory=dict)
     has_priorities: bool = False
@@ -49,7 +50,7 @@ class Serving:
         """Refuse a model that is not served here."""
         if name not in self.served_models:
             raise UnknownModelError(
-                f"the model {name!a} is not served here; use one of: {', '.join(self.served_models)}",
+                f"the model {show(name)} is not served here; use one of: {', '.join(self.served_models)}",
                 param="model",
                 code="model_not_found",
             )

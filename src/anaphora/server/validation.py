@@ -53,6 +53,11 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
 
 async def _read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body; one that is too large is refused as soon as that is known, not after it was read."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise InvalidRequestError(
+            f"the body's content-encoding is {show(encoding)}, but must be identity; send it as it is"
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(f"{int(declared)} bytes", max_bytes)

@@ -155,6 +155,18 @@ def pages_that_fit(
     return kv_cache_memory_bytes // page_bytes
 
 
+def check_memory_is_there(num_bytes: int, free_bytes: int | None) -> None:
+    """Raise NotEnoughMemoryError for more K/V memory than the machine has free.
+
+    It is handed out on first use, so asking for too much would end the process later, in the middle of its work.
+    """
+    if free_bytes is not None and num_bytes > free_bytes:
+        raise NotEnoughMemoryError(
+            f"the K/V pages need {num_bytes / 2**30:,.1f} GiB, but {free_bytes / 2**30:,.1f} GiB of memory are free; "
+            "lower --kv-cache-memory-bytes or --num-pages"
+        )
+
+
 def check_one_request_fits(num_pages: int, max_model_len: int, page_size: int, page_bytes: int) -> None:
     """Raise NotEnoughMemoryError unless the usable pages hold one request of full length."""
     num_needed = -(-max_model_len // page_size)

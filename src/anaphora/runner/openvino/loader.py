@@ -8,7 +8,13 @@ import openvino_genai
 from anaphora.config import CacheConfig, ModelConfig
 from anaphora.errors import ModelError
 from anaphora.runner.openvino.free_memory import free_memory_bytes
-from anaphora.runner.openvino.kv_store import KVStore, bytes_per_page, check_one_request_fits, pages_that_fit
+from anaphora.runner.openvino.kv_store import (
+    KVStore,
+    bytes_per_page,
+    check_memory_is_there,
+    check_one_request_fits,
+    pages_that_fit,
+)
 from anaphora.runner.openvino.model import PagedModel, load_paged_model
 from anaphora.runner.openvino.model_facts import ModelFacts, gather_facts
 from anaphora.runner.openvino.model_files import choose_max_model_len, open_model_files
@@ -54,6 +60,7 @@ def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -
         kv_cache_memory_bytes=config.kv_cache_memory_bytes,
         free_bytes=free_memory_bytes(),
     )
+    check_memory_is_there(num_pages * page_bytes, free_memory_bytes())
     check_one_request_fits(num_pages, max_model_len, model.page_size, page_bytes)
     kv_store = KVStore(model.kv_ports, num_pages)
     kv_store.touch(TOUCHED_BYTES // page_bytes)
