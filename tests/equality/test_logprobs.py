@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 
 from anaphora.assemble import Engine
-from anaphora.errors import ModelError
 from anaphora.llm import LLM, Completion
 from anaphora.request import SamplingParams, TokenLogprobs
 from tests.equality.support import Bench
@@ -18,15 +17,6 @@ pytestmark = pytest.mark.model
 LENGTHS = (1, 2, 37, 100, 300, 700)
 SCORED = SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True, logprobs=4, prompt_logprobs=4)
 PLAIN = SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True)
-
-
-@pytest.fixture(scope="module", params=["bfloat16", "float32"])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    """The demo model, in each precision that this CPU has."""
-    try:
-        return Bench(request.param)
-    except ModelError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

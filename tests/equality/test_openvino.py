@@ -10,7 +10,6 @@ import pytest
 
 from anaphora.assemble import build_engine
 from anaphora.config import EngineConfig
-from anaphora.errors import ModelError
 from anaphora.llm import LLM
 from anaphora.request import SamplingParams
 from tests.equality.support import Bench, Text, assert_same
@@ -19,15 +18,6 @@ pytestmark = pytest.mark.model
 
 LENGTHS = (20, 37, 64, 100, 257, 700)
 NUM_OUTPUTS = 12
-
-
-@pytest.fixture(scope="module", params=["bfloat16", "float32"])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    """The demo model, in each precision that this CPU has."""
-    try:
-        return Bench(request.param)
-    except ModelError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from anaphora.server.exchange import Exchange
 from anaphora.server.generation import Generation
 from anaphora.server.logprobs import AskedLogprobs, Json
 from anaphora.server.messages import check_messages
-from anaphora.server.prompts import Prompt, read_prompts, render_chat
+from anaphora.server.prompts import Prompt, read_prompts
 from anaphora.server.retention import Mark, read_marks, retaining
 from anaphora.server.sampling import check_best_of, check_logprobs, sampling_params
 from anaphora.server.serving import Serving
@@ -78,13 +78,7 @@ class OpenAIEndpoints:
         tools = check_tools(body.tools, self._serving.unknown_fields)
         check_tool_choice(body.tool_choice)
         marks = read_marks(body.cache_control, messages, self._serving.unknown_fields)
-        prompt = await render_chat(
-            messages,
-            tools,
-            self._serving.renderer,
-            self._serving.text_limit,
-            add_generation_prompt=body.add_generation_prompt,
-        )
+        prompt = await self._serving.render(messages, tools, add_generation_prompt=body.add_generation_prompt)
         prompts = self._retaining([prompt], marks)
         return await self._answer(request, body, prompts, ChatShape(self._asked(body)))
 

@@ -18,7 +18,7 @@ from anaphora.server.bodies import PinBody
 from anaphora.server.generation import Generation
 from anaphora.server.logprobs import Json
 from anaphora.server.messages import check_messages
-from anaphora.server.prompts import Prompt, read_prompts, render_chat
+from anaphora.server.prompts import Prompt, read_prompts
 from anaphora.server.retention import DEFAULT_TTL, read_ttl
 from anaphora.server.serving import Serving
 from anaphora.server.sse import run_while_wanted
@@ -65,9 +65,7 @@ class PinEndpoint:
                 raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
             messages = check_messages(body.messages, self._serving.unknown_fields)
             # What comes after the messages differs from one request to the next.
-            return await render_chat(
-                messages, tools, self._serving.renderer, self._serving.text_limit, add_generation_prompt=False
-            )
+            return await self._serving.render(messages, tools, add_generation_prompt=False)
         prompts = await read_prompts(
             body.prompt,
             self._serving.engine.tokenizer,

@@ -12,7 +12,7 @@ from anaphora.engine.protocols import EngineClient
 from anaphora.errors import UnknownModelError
 from anaphora.server.bodies import AnyBody, ModelBody, parse_body
 from anaphora.server.fields import UnknownFields
-from anaphora.server.prompts import ChatRenderer, TextLimit
+from anaphora.server.prompts import ChatRenderer, Prompt, TextLimit, render_chat
 from anaphora.server.sse import Stopping
 from anaphora.server.validation import read_json, show
 
@@ -45,6 +45,18 @@ class Serving:
         if isinstance(body, ModelBody) and body.model is not None:
             self.check_model(body.model)
         return body
+
+    async def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        *,
+        add_generation_prompt: bool,
+    ) -> Prompt:
+        """Return the prompt of checked messages."""
+        return await render_chat(
+            messages, tools, self.renderer, self.text_limit, add_generation_prompt=add_generation_prompt
+        )
 
     def check_model(self, name: str) -> None:
         """Refuse a model that is not served here."""

@@ -9,7 +9,7 @@ from anaphora.errors import InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.server.bodies import DetokenizeBody, TokenizeBody
 from anaphora.server.messages import check_messages
-from anaphora.server.prompts import check_token_ids, encode, render_chat
+from anaphora.server.prompts import check_token_ids, encode
 from anaphora.server.serving import Serving
 from anaphora.server.tools import check_tools
 from anaphora.server.validation import wrong
@@ -53,13 +53,7 @@ class TokenizationEndpoints:
         if body.add_special_tokens:
             raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
         messages = check_messages(body.messages, self._serving.unknown_fields)
-        prompt = await render_chat(
-            messages,
-            tools,
-            self._serving.renderer,
-            self._serving.text_limit,
-            add_generation_prompt=body.add_generation_prompt,
-        )
+        prompt = await self._serving.render(messages, tools, add_generation_prompt=body.add_generation_prompt)
         return prompt.token_ids
 
     async def detokenize(self, request: Request) -> Response:
