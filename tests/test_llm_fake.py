@@ -18,7 +18,7 @@ GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 
 
-def make_llm(**settings: object) -> LLM:
+def make_llm(**settings: Any) -> LLM:
     """Return an LLM over the fake runner, with a chat template."""
     engine = make_engine(**settings)
     renderer = ChatRenderer(ChatTemplate(TEMPLATE), ByteTokenizer())

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 from collections import Counter
+from typing import Any
 
 import httpx
 
@@ -16,17 +17,17 @@ from tests.server.fakes import WAIT_S, live
 LAYOUT = KVLayout(16, 32, 64, 2)
 
 
-def make_engine(**settings: object) -> Engine:
+def make_engine(layout: KVLayout = LAYOUT, max_model_len: int = 512, **settings: Any) -> Engine:
     """Return an engine whose texts depend on the K/V it really reads."""
     model = LoadedModel(
-        runner=FakeRunner(LAYOUT),
+        runner=FakeRunner(layout),
         tokenizer=ByteTokenizer(),
         renderer=None,
         name="fake",
         sampling={},
         runner_name="fake",
         precision="none",
-        max_model_len=512,
+        max_model_len=max_model_len,
         fingerprint=bytes(32),
         page_bytes=1,
     )

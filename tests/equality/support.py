@@ -72,6 +72,7 @@ class Bench:
 
     def __init__(self, dtype: str, num_pages: int = 700) -> None:
         self.sampler = RecordingSampler()
+        self.cold_texts: dict[str, list[tuple[int, ...]]] = {}
         settings = {"dtype": dtype, "num_pages": num_pages, "max_model_len": 4096}
         self.model: LoadedModel = load_model(EngineConfig.from_mapping(settings), sampler=self.sampler)
 
