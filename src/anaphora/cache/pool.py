@@ -51,6 +51,7 @@ class PagePool:
         max_pinned_pages: int = 0,
     ) -> None:
         self.layout = layout
+        self._block_bytes = layout.block_size * TOKEN_BYTES
         self.index = PrefixIndex()
         self.siblings = Siblings()
         self._listener = listener or CacheListener()
@@ -114,7 +115,7 @@ class PagePool:
     def _can_lend(self, block: Block) -> bool:
         """Whether the first tokens of a block may be copied without the rest."""
         # A block with extras is no mere run of tokens.
-        is_plain = len(block.content) == (block.slot + 1) * self.layout.block_size * TOKEN_BYTES
+        is_plain = len(block.content) == (block.slot + 1) * self._block_bytes
         return is_plain and not (self._exact_reuse and block.is_decode_written)
 
     def _leave_siblings(self, block: Block) -> None:

@@ -27,28 +27,31 @@ class Siblings:
     __slots__ = ("_behind",)
 
     def __init__(self) -> None:
-        self._behind: dict[BlockDigest, list[Block]] = {}
+        # Most prefixes go on in one way only, which needs no list.
+        self._behind: dict[BlockDigest, Block | list[Block]] = {}
 
     def add(self, block: Block) -> None:
         """Take in a block that was indexed; one with extras is no mere run of tokens and is left out."""
-        siblings = self._behind.get(block.parent)
-        if siblings is None:
-            self._behind[block.parent] = [block]
-        else:
-            insort(siblings, block, key=_content)
+        others = self._behind.setdefault(block.parent, block)
+        if others is block:
+            return
+        if isinstance(others, Block):
+            others = self._behind[block.parent] = [others]
+        insort(others, block, key=_content)
 
     def remove(self, block: Block) -> None:
         """Let a block go that is indexed no longer."""
         siblings = self._behind[block.parent]
-        if len(siblings) == 1:
+        if siblings is block:
             del self._behind[block.parent]
             return
+        assert isinstance(siblings, list), f"{block} has left already"
         at = bisect_left(siblings, block.content, key=_content)
-        while (
-            siblings[at] is not block
-        ):  # others may have the same tokens, in another namespace's chain never
+        while siblings[at] is not block:  # another page may hold the same tokens
             at += 1
         del siblings[at]
+        if len(siblings) == 1:
+            self._behind[block.parent] = siblings[0]
 
     def clear(self) -> None:
         """Let all go."""
@@ -56,15 +59,15 @@ class Siblings:
 
     def best(self, parent: BlockDigest, tokens: bytes) -> Match | None:
         """Return the block behind `parent` that shares most leading tokens with packed `tokens`, or None."""
-        siblings = self._behind.get(parent)
-        if siblings is None:
-            return None
+        siblings = self._behind.get(parent, [])
+        if isinstance(siblings, Block):
+            siblings = [siblings]
         at = bisect_left(siblings, tokens, key=_content)
         found = [
             Match(block, common_tokens(block.content, tokens)) for block in siblings[max(0, at - 1) : at + 1]
         ]
-        best = max(found, key=lambda match: match.num_tokens)
-        return best if best.num_tokens else None
+        best = max(found, key=lambda match: match.num_tokens, default=None)
+        return best if best and best.num_tokens else None
 
 
 def common_tokens(one: bytes, other: bytes) -> int:
