@@ -12,6 +12,7 @@ from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm
+from anaphora.cache.hit_law import max_hit_blocks
 from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pending import PendingBlocks
@@ -156,11 +157,12 @@ class KVManager:
         return match if match and match.block.namespace == chain.namespace else None
 
     def _max_hit_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
-        block_size = self.layout.block_size
-        blocks = min(num_tokens - 1, num_prefill_tokens) // block_size
-        rest = num_prefill_tokens - blocks * block_size
-        is_rest_too_short = 0 < rest < self.layout.min_prefill_tokens
-        return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
+        return max_hit_blocks(
+            num_tokens,
+            num_prefill_tokens,
+            block_size=self.layout.block_size,
+            min_prefill_tokens=self.layout.min_prefill_tokens,
+        )
 
     def _find_pages(self, chain: BlockChain, limit: int) -> tuple[list[Page], int, list[BlockDigest]]:
         """Return the whole pages that can be reused, how many of their leading tokens are exact, and collisions.
