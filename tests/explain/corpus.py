@@ -10,7 +10,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 Body = dict[str, Any]
@@ -272,6 +272,7 @@ def _moment(rng: random.Random) -> datetime:
         rng.randint(0, 23),
         rng.randint(0, 59),
         rng.randint(0, 59),
+        tzinfo=UTC,
     )
 
 
@@ -409,7 +410,7 @@ def stamp_cases(seed: int) -> Iterator[Case]:
 
 
 def user_cases(seed: int) -> Iterator[Case]:
-    forms = [
+    forms: list[tuple[str, Callable[[random.Random], str]]] = [
         ("The user's name is {}.", lambda r: r.choice(_NAMES)),
         ("You are talking to {}.", lambda r: r.choice(_NAMES)),
         ("User: {}", lambda r: f"{r.choice(_NAMES).split()[0].lower()}@example.org"),
@@ -420,7 +421,7 @@ def user_cases(seed: int) -> Iterator[Case]:
     for number in range(18):
         rng = random.Random(f"user-{seed}-{number}")
         phrase, make = forms[number % len(forms)]
-        old, new = _different(rng, lambda r, make=make: (make(r), make(r)))
+        old, new = _different(rng, _pair_of(make))
         messages = dialogue(rng, 1)
         text = messages[0]["content"]
         form = rng.choice(["{0} {1}", "{1}\n{0}\n" + prose(rng, 2)])
@@ -491,7 +492,7 @@ def settings_cases(seed: int) -> Iterator[Case]:
     for number in range(16):
         rng = random.Random(f"settings-{seed}-{number}")
         messages = dialogue(rng, rng.randint(1, 3))
-        old, new, path = [
+        choices: list[tuple[Body, Body, str]] = [
             ({"reasoning_effort": "low"}, {"reasoning_effort": "high"}, "reasoning_effort"),
             ({"response_format": schema(rng)}, {"response_format": {"type": "text"}}, "response_format"),
             ({"tool_choice": "auto", "tools": tools(rng)}, {"tool_choice": "required"}, "tool_choice"),
@@ -500,7 +501,8 @@ def settings_cases(seed: int) -> Iterator[Case]:
                 {"chat_template_kwargs": {"enable_thinking": False}},
                 "chat_template_kwargs.enable_thinking",
             ),
-        ][number % 4]
+        ]
+        old, new, path = choices[number % 4]
         yield Case(
             "settings",
             body(maybe_going_on(rng, messages), **{**old, **new}),

@@ -13,7 +13,7 @@ from anaphora.explain.records import Certainty
 class Fix:
     """A change that mends a kind: two edited bodies to render again, or the tokens that would be in common.
 
-    `change` completes the sentence "… this prompt would have reused".
+    `change` says what to do. `common` is how many leading tokens would be equal, and of how many in all.
     """
 
     change: str

@@ -84,7 +84,7 @@ def _stable_render(c: Comparison) -> Fix:
     num_same = c.num_behind + max(0, c.runs[0].old_start - c.num_matched) if c.runs else 0
     kept = c.num_matched + num_same if c.runs else len(c.old_ids)
     grown = (c.runs[0].old_start - c.runs[0].new_start) if c.runs else len(c.old_ids) - c.num_matched
-    return Fix("with the history kept as it was rendered", common=(kept, len(c.new_ids) + max(0, grown)))
+    return Fix("keep the history as it was rendered", common=(kept, len(c.new_ids) + max(0, grown)))
 
 
 def retokenised(c: Comparison) -> Finding | None:
@@ -113,7 +113,7 @@ def _spliced(c: Comparison) -> Fix:
     old = c.old.prompt
     kept = sum(old.char_of(i + 1) <= c.num_common_chars for i in range(c.num_matched, len(c.old_ids)))
     return Fix(
-        "with the tokens kept", common=(c.num_matched + kept, max(len(c.new_ids), c.num_matched + kept))
+        "keep the generated tokens", common=(c.num_matched + kept, max(len(c.new_ids), c.num_matched + kept))
     )
 
 
@@ -173,7 +173,7 @@ def _stands_elsewhere(c: Comparison, index: int) -> bool:
 def _append_only(c: Comparison, num_kept_new: int) -> Fix:
     appended = c.new.body.messages[num_kept_new:]
     grown = c.new.body.with_messages([*c.old.body.messages, *appended])
-    return Fix("with a history that only grows", bodies=(c.old.body, grown))
+    return Fix("let the history only grow", bodies=(c.old.body, grown))
 
 
 def history_edited(c: Comparison) -> Finding | None:
@@ -205,7 +205,7 @@ def history_edited(c: Comparison) -> Finding | None:
         path=pair.path,
         old=old,
         new=new,
-        fix=lambda: keep_old_text(c, pair, "with the turn left as it was sent"),
+        fix=lambda: keep_old_text(c, pair, "leave the turn as it was sent"),
     )
 
 
@@ -290,7 +290,7 @@ def _unmoved(c: Comparison) -> Fix:
         and not all(part.text in old_texts for part in c.new.body.parts(index))
     ]
     grown = c.new.body.with_messages([*c.old.body.messages, *appended])
-    return Fix("with each part left in its place", bodies=(c.old.body, grown))
+    return Fix("leave each part in its place", bodies=(c.old.body, grown))
 
 
 def helper_call(c: Comparison) -> Finding | None:
@@ -358,10 +358,10 @@ def _quote_start(text: str, turns: list[str]) -> int | None:
 
 def _instruct_behind(c: Comparison, instruction: str) -> Fix:
     if c.old.body.prompt is not None:
-        return Fix("with the instruction behind it", common=(len(c.old_ids), len(c.new_ids)))
+        return Fix("put the instruction behind it", common=(len(c.old_ids), len(c.new_ids)))
     message: Mapping[str, Any] = {"role": "user", "content": instruction.strip()}
     return Fix(
-        "with the instruction behind the conversation",
+        "put the instruction behind the conversation",
         bodies=(c.old.body, c.old.body.with_messages([*c.old.body.messages, message])),
     )
 
@@ -380,7 +380,7 @@ def system_edited(c: Comparison) -> Finding | None:
         path=pair.path,
         old=old,
         new=new,
-        fix=lambda: keep_old_text(c, pair, "with the earlier text"),
+        fix=lambda: keep_old_text(c, pair, "keep the earlier text"),
     )
 
 

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,7 @@ def _sorted_tools(c: Comparison) -> Fix:
         )
         for record in (c.old, c.new)
     )
-    return Fix("with the tools sorted by name", bodies=(old, new))
+    return Fix("sort the tools by name", bodies=(old, new))
 
 
 def tool_set(c: Comparison) -> Finding | None:
@@ -66,7 +66,7 @@ def tool_set(c: Comparison) -> Finding | None:
         old=", ".join(map(tool_name, c.old.body.tools)),
         new=", ".join(map(tool_name, c.new.body.tools)),
         fix=lambda: Fix(
-            "with the same tools", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
+            "send the same tools", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
         ),
     )
 
@@ -112,7 +112,7 @@ def settings(c: Comparison) -> Finding | None:
         old=_shown(old),
         new=_shown(new),
         fix=lambda: Fix(
-            f"with the same {name}",
+            f"send the same {name}",
             bodies=(c.old.body, replace(c.new.body, settings=c.old.body.settings)),
         ),
     )
@@ -188,7 +188,7 @@ def _folded(
         path=pair.path,
         old=mark(pair.old[start : pair.offset + 20]),
         new=mark(pair.new[start : pair.offset + 20]),
-        fix=lambda: keep_old_text(c, pair, "with the same bytes"),
+        fix=lambda: keep_old_text(c, pair, "send the same bytes"),
     )
 
 
@@ -227,7 +227,7 @@ def json_written(c: Comparison) -> Finding | None:
         path=pair.path,
         old=pair.old[spot : pair.offset + 60],
         new=pair.new[spot : pair.offset + 60],
-        fix=lambda: keep_old_text(c, pair, "with the same bytes"),
+        fix=lambda: keep_old_text(c, pair, "send the same bytes"),
     )
 
 
@@ -245,7 +245,7 @@ def _json_tools(c: Comparison) -> Finding | None:
         old=texts[0],
         new=texts[1],
         fix=lambda: Fix(
-            "with the same bytes", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
+            "send the same bytes", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
         ),
     )
 
@@ -278,6 +278,11 @@ def canonical_in_order(value: Any) -> str:
 
 def _json_at(pair: TextPair) -> tuple[Any, Any] | None:
     """The JSON value around the first difference, as each side has it, if the two are equal."""
+    return next(((old, new) for old, new in _json_values_at(pair) if canonical(old) == canonical(new)), None)
+
+
+def _json_values_at(pair: TextPair) -> Iterator[tuple[Any, Any]]:
+    """The JSON values around the first difference, outer ones first, as each side has them."""
     decoder = json.JSONDecoder()
     starts = [m.start() for m in re.finditer(r"[{\[]", pair.old[: pair.offset])]
     for start in starts[:_MAX_JSON_STARTS]:
@@ -286,9 +291,8 @@ def _json_at(pair: TextPair) -> tuple[Any, Any] | None:
             new, new_end = decoder.raw_decode(pair.new, start)
         except (ValueError, RecursionError):
             continue
-        if min(old_end, new_end) > pair.offset and canonical(old) == canonical(new):
-            return old, new
-    return None
+        if min(old_end, new_end) > pair.offset:
+            yield old, new
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -296,20 +300,23 @@ def _json_at(pair: TextPair) -> tuple[Any, Any] | None:
 
 
 _NUMBERING = re.compile(
-    r"^\s*(?:[-*•]\s+|\[?\(?\d+[\])]?[.:)]?\s+|\[\d+\]\s*|(?:<\w+[^>]*>\s*)|(?:doc(?:ument)?|source"
+    r"^\s*(?:[-*•]\s+|\[?\(?\d+[\])]?[.:)]?\s+|\[\d+\]\s*|(?:<\w{1,40}[^<>]{0,200}>\s*)|(?:doc(?:ument)?|source"
     r"|passage|chunk|result|snippet|context)"
     r"\s*#?\d+\s*[:.)\]-]*\s*)+",
     re.IGNORECASE,
 )
 _SPLITS = (
     re.compile(
-        r"(?:</\w+>\s*)?(?=<(?:doc|document|source|passage|chunk|result|item|context)\b)", re.IGNORECASE
+        r"</(?:doc|document|passage|chunk|result|item|context)>\s*"
+        r"|(?=<(?:doc|document|passage|chunk|result|item|context)\b)",
+        re.IGNORECASE,
     ),
     re.compile(r"\n\s*\n|\n-{3,}\n|\n={3,}\n"),
     re.compile(
         r"\n(?=\s*(?:\[\d+\]|\d+[.)]|#+\s|[-*•]\s|doc(?:ument)?\s*#?\d+|source\s*#?\d+))", re.IGNORECASE
     ),
     re.compile(r"\n"),
+    re.compile(r"\s+(?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s*#?\d+\s*[:.])", re.IGNORECASE),
 )
 
 
@@ -321,7 +328,8 @@ def retrieved_docs_reordered(c: Comparison) -> Finding | None:
     if pair.part < 0 and pair.path != "prompt":
         return None
     counts = [_reordered(_chunks(split, pair.old), _chunks(split, pair.new)) for split in _SPLITS]
-    counts.append(_reordered(_part_texts(c, pair)[0], _part_texts(c, pair)[1]))
+    counts.append(_reordered(*_part_texts(c, pair)))
+    counts.append(_reordered_json(pair))
     count = next((count for count in counts if count), 0)
     if not count:
         return None
@@ -333,13 +341,26 @@ def retrieved_docs_reordered(c: Comparison) -> Finding | None:
         path=pair.path,
         old=pair.old[old_start : max(old_end, old_start + 60)],
         new=pair.new[new_start : max(new_end, new_start + 60)],
-        fix=lambda: keep_old_text(c, pair, "in the order of the first turn"),
+        fix=lambda: keep_old_text(c, pair, "keep the order of the first turn"),
     )
 
 
 def _chunks(split: re.Pattern[str], text: str) -> list[str]:
-    chunks = (_NUMBERING.sub("", chunk).strip() for chunk in split.split(text))
+    found = split.split(text)
+    # What is asked behind the last document is no part of it.
+    found[-1:] = re.split(r"\n\s*\n", found[-1])
+    chunks = (_NUMBERING.sub("", chunk).strip() for chunk in found)
     return [chunk for chunk in chunks if chunk]
+
+
+def _reordered_json(pair: TextPair) -> int:
+    """How many items a JSON list has whose order differs; 0 when there is none at the first difference."""
+    for old, new in _json_values_at(pair):
+        if isinstance(old, list) and isinstance(new, list):
+            a, b = [canonical(item) for item in old], [canonical(item) for item in new]
+            if a != b and sorted(a) == sorted(b):
+                return len(a)
+    return 0
 
 
 def _part_texts(c: Comparison, pair: TextPair) -> tuple[list[str], list[str]]:

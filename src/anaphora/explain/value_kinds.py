@@ -1,16 +1,24 @@
 """Kinds by the form of what differs: a value, a client's stamp, the name of a user, a doubled special token."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
+from anaphora.explain.alignment import common_length
 from anaphora.explain.bodies import ChatBody, difference_path
 from anaphora.explain.comparison import Comparison, TextPair
 from anaphora.explain.finding import Finding, Fix
-from anaphora.explain.values import NAMES, ValuePair, changed_values
+from anaphora.explain.records import PromptRecord, RenderedPrompt
+from anaphora.explain.values import NAMES, ValuePair, changed_values, is_labelled_id
 
 _WINDOW_BEFORE, _WINDOW_BEHIND = 200, 600
 MIN_ALIGNED_CHARS = 8
 """So much text must be equal again behind a value in the last message, where nothing else can be lost."""
 
+_MAX_FRONT_CHARS = 40
+"""A doubled begin-of-text token shows before this."""
+
+_MARKUP_TWICE = re.compile(r"(<[^<>\s]{1,30}>|\[[A-Z_]{2,12}\])\1")
 _STAMP = re.compile(
     r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req|trace)[-_]?(?:id)?=.*)$",
     re.MULTILINE | re.IGNORECASE,
@@ -19,56 +27,91 @@ _USER_WORD = (
     r"(?:user|account|customer|client|member|tenant|conversation|caller|employee|subscriber|patient|student|owner"
     r"|contact|organi[sz]ation|org|workspace|username|login|profile|person)"
 )
+_USER_FIELD = (
+    r"(?:id|name|no|number|nr|handle|e-?mail(?:\s+address)?|address|full name|first name|uuid|key"
+    r"|ref(?:erence)?)"
+)
+_OPENERS = r"[\s\"'`“(<>{\[]*"
 _USER_LABEL = re.compile(
-    rf"\b{_USER_WORD}(?:['’]s)?[\s_-]*(?:id|name|no|number|nr|handle|e-?mail|address|full name|uuid"
-    rf"|key|ref(?:erence)?)?\.?"
-    r"\s*(?:is|=|:|#|named|called)?\s*[\"'`“(<\[]*\Z",
+    rf"\b(?:{_USER_WORD}(?:['’]s)?[\s_\"'-]*(?:[:={{\s\"']*{_USER_FIELD}[\"']?)?\.?\s*(?:is|=|:|#|named|called)?"
+    rf"|(?:logged|signed)\s+in\s+as){_OPENERS}\Z",
     re.IGNORECASE,
 )
 _NAME_LABEL = re.compile(
-    r"\b(?:names?(?:\s+is)?|named|called|assisting|assist|helping|help|talking\s+(?:to|with)|speaking\s+(?:to|with)"
-    r"|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)|logged\s+in\s+as|signed\s+in\s+as"
-    r"|address(?:ed)?\s+(?:to|as|them\s+as)|welcome|hello|hi|dear|greet|mr|ms|mrs|dr|for|with|to|by|e-?mail)\.?"
-    r"\s*[:,=]?\s*[\"'`“(<\[]*(?:[A-Z][\w'’-]*\.?\s+){0,2}\Z",
+    r"\b(?i:my\s+name\s+is|names?(?:\s+is)?|named|called|assisting|assist|helping|help|talking\s+(?:to|with)"
+    r"|speaking\s+(?:to|with)|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
+    r"|(?:logged|signed)\s+in\s+as|address(?:ed)?\s+(?:the\s+\w+|them|him|her)?\s*(?:to|as)|welcome|hello|hi|dear"
+    r"|greet|mr|ms|mrs|dr)\.?\s*[:,=]?"
+    rf"{_OPENERS}(?:[A-Z][\w'’-]*\.?\s+){{0,2}}\Z",
 )
-_NAME = re.compile(r"[A-Z][\w'’-]+(?:\s+[A-Z][\w'’.-]*)*")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_NO_PERSON = re.compile(
+    r"\b(?:product|company|brand|app|application|service|bot|assistant|model|team|plan|project|file|function|tool"
+    r"|agent|shop)\b[^.\n]{0,24}\b(?:is|named|called)\b[^.\n]{0,16}\Z",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|[A-Z])\. ?)*[A-Z][\w'’-]*(?: (?:[A-Z]\.|[A-Z][\w'’-]*))*")
+_HANDLE = re.compile(r"[\w@.+-]{0,80}\w")
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}")
 
 
 def special_tokens(c: Comparison) -> Finding | None:
     """K8: one of the prompts begins with its first special token twice."""
-    if not c.has_diverged or c.num_matched > 2 or not c.old_ids or not c.new_ids:
+    if not c.has_diverged or c.num_common_chars > _MAX_FRONT_CHARS:
         return None
     for doubled, single, record in ((c.new_ids, c.old_ids, c.new), (c.old_ids, c.new_ids, c.old)):
-        length = min(len(doubled) - 1, len(single), 8)
-        if length < 1 or doubled[0] != doubled[1] or doubled[1 : length + 1] != single[:length]:
-            continue
-        markup = record.prompt.text[: record.prompt.char_of(1)]
-        if markup and re.fullmatch(r"<.*>|\[.*\]|\s*", markup) is None:
-            continue
-        side = "This prompt" if record is c.new else "The earlier prompt"
-        return Finding(
-            code="special_tokens",
-            advice=f"{side} begins with its begin-of-text token {markup!r} twice. Render with "
-            "tokenize=True or add_special_tokens=False.",
-            path="prompt" if record.body.prompt is not None else "template-preamble",
-            old=_front(c.old.prompt.text, markup),
-            new=_front(c.new.prompt.text, markup),
-            fix=lambda: _without_double(c),
-        )
+        other = c.old if record is c.new else c.new
+        markup = _doubled_token(record.prompt, doubled, single)
+        if markup is None:
+            markup = _doubled_text(record.prompt.text, other.prompt.text)
+        if markup is not None:
+            return _double_finding(c, record, markup)
     return None
+
+
+def _doubled_token(prompt: RenderedPrompt, doubled: Sequence[int], single: Sequence[int]) -> str | None:
+    """The markup of the first token if one prompt has it twice where the other has it once."""
+    length = min(len(doubled) - 1, len(single), 8)
+    if length < 1 or doubled[0] != doubled[1] or doubled[1 : length + 1] != single[:length]:
+        return None
+    markup = prompt.text[: prompt.char_of(1)]
+    return markup if re.fullmatch(r"<.*>|\[.*\]|\s*", markup) else None
+
+
+def _doubled_text(doubled: str, single: str) -> str | None:
+    """The same for markup that this tokenizer cuts into several tokens."""
+    match = _MARKUP_TWICE.match(doubled)
+    if match is None or not single:
+        return None
+    rest = doubled[len(match[1]) :]
+    length = min(len(rest), len(single), 64)
+    return match[1] if rest[:length] == single[:length] else None
+
+
+def _double_finding(c: Comparison, record: PromptRecord, markup: str) -> Finding:
+    side = "This prompt" if record is c.new else "The earlier prompt"
+    return Finding(
+        code="special_tokens",
+        advice=f"{side} begins with its begin-of-text token {markup!r} twice. "
+        "Render with tokenize=True or add_special_tokens=False.",
+        path="prompt" if record.body.prompt is not None else "template-preamble",
+        old=_front(c.old.prompt.text, markup),
+        new=_front(c.new.prompt.text, markup),
+        fix=lambda: _without_double(c, markup),
+    )
 
 
 def _front(text: str, markup: str) -> str:
     return text[: max(2 * len(markup), 40)]
 
 
-def _without_double(c: Comparison) -> Fix:
-    old, new = (ids[1:] if len(ids) > 1 and ids[0] == ids[1] else ids for ids in (c.old_ids, c.new_ids))
-    same = 0
-    while same < min(len(old), len(new)) and old[same] == new[same]:
-        same += 1
-    return Fix("with one begin-of-text token", common=(same, len(new)))
+def _without_double(c: Comparison, markup: str) -> Fix | None:
+    texts = [record.prompt.text for record in (c.old, c.new)]
+    if markup and all(isinstance(record.body.prompt, str) for record in (c.old, c.new)):
+        old, new = (text[len(markup) :] if text.startswith(2 * markup) else text for text in texts)
+        bodies = (replace(c.old.body, prompt=old), replace(c.new.body, prompt=new))
+        return Fix("send one begin-of-text token", bodies=bodies)
+    ids = [i[1:] if len(i) > 1 and i[0] == i[1] else i for i in (c.old_ids, c.new_ids)]
+    return Fix("send one begin-of-text token", common=(common_length(*ids), len(ids[1])))
 
 
 def client_stamp(c: Comparison) -> Finding | None:
@@ -87,7 +130,7 @@ def client_stamp(c: Comparison) -> Finding | None:
         path=pair.path,
         old=old,
         new=new,
-        fix=lambda: _edit_pair(c, pair, "without the stamp", old, new),
+        fix=lambda: _edit_pair(c, pair, "leave out the stamp", old, new),
     )
 
 
@@ -110,7 +153,9 @@ def user_in_system(c: Comparison) -> Finding | None:
     before = pair.new[max(0, start - 80) : start].rpartition("\n")[2]
     old, new = _user_value(pair.old, start), _user_value(pair.new, start)
     is_email = _EMAIL.match(pair.old, start) and _EMAIL.match(pair.new, start)
-    is_named = _is_name(old) and _is_name(new) and _NAME_LABEL.search(before)
+    is_named = (
+        _is_name(old) and _is_name(new) and _NAME_LABEL.search(before) and not _NO_PERSON.search(before)
+    )
     is_labelled = _USER_LABEL.search(before) and max(len(old), len(new)) <= 64
     if not (is_email or is_named or is_labelled or _is_users_own(c, old, new)) or not old or not new:
         return None
@@ -121,7 +166,7 @@ def user_in_system(c: Comparison) -> Finding | None:
         path=pair.path,
         old=old,
         new=new,
-        fix=lambda: _move_values(c, pair, "with the user's name moved to the last user turn", old, new),
+        fix=lambda: _move_values(c, pair, "move the user's name to the last user turn", old, new),
     )
 
 
@@ -174,7 +219,9 @@ def volatile_value(c: Comparison) -> Finding | None:
         path=pair.path,
         old=value.old,
         new=value.new,
-        fix=lambda: _move_values(c, pair, "moved to the last user turn", value.old, value.new),
+        fix=lambda: _move_values(
+            c, pair, f"move {NAMES[value.kind]} to the last user turn", value.old, value.new
+        ),
     )
 
 
@@ -189,13 +236,27 @@ def _value_at(pair: TextPair) -> tuple[ValuePair, int] | None:
     end = offset + _WINDOW_BEHIND
     pairs, reached = changed_values(pair.old[start:end], pair.new[start:end])
     if not pairs:
-        return None
+        return _labelled_word_at(pair)
     value = pairs[0]
     value_end = value.new_start + len(value.new)
     is_all = start + reached >= len(pair.new)
     if reached <= value_end and not is_all:
         return None
     return value, reached - value_end
+
+
+def _labelled_word_at(pair: TextPair) -> tuple[ValuePair, int] | None:
+    """A word behind a label such as "token:", whatever its form, and how many characters are equal behind it."""
+    offset = pair.offset
+    start = max(pair.new.rfind(char, 0, offset) for char in " \t\n\"'=:<>()[]{},") + 1
+    words = [re.compile(r"[^\s\"'<>()\[\]{},;]+").match(text, start) for text in (pair.old, pair.new)]
+    if words[0] is None or words[1] is None or not is_labelled_id(pair.new, start):
+        return None
+    old, new = words[0][0].rstrip("."), words[1][0].rstrip(".")
+    if not any(char.isdigit() for char in old + new):
+        return None
+    behind = common_length(pair.old[start + len(old) :], pair.new[start + len(new) :])
+    return (ValuePair("id", old, new, start, start), behind) if behind >= MIN_ALIGNED_CHARS else None
 
 
 def _volatile_tool(c: Comparison) -> Finding | None:
@@ -218,13 +279,13 @@ def _volatile_tool(c: Comparison) -> Finding | None:
         old=value.old,
         new=value.new,
         fix=lambda: Fix(
-            "with the value out of the tools", bodies=(c.old.body, _with_tools_of(c.new.body, c.old.body))
+            "take the value out of the tools", bodies=(c.old.body, _with_tools_of(c.new.body, c.old.body))
         ),
     )
 
 
 def _with_tools_of(body: ChatBody, other: ChatBody) -> ChatBody:
-    return ChatBody(body.messages, other.tools, body.settings, body.prompt, body.paths, body.source)
+    return replace(body, tools=other.tools)
 
 
 def _at(value: object, path: str) -> object:

@@ -26,27 +26,36 @@ _TIMES = (
     rf"{_CLOCK}{_ZONE}",
 )
 
-# An earlier class wins where two begin at one place.
+# An earlier class wins where two begin at one place. Every repetition is bounded: a hostile text must not cost more
+# than its length.
+_HOST = r"[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}"
+_NUMBER = r"\d[\d,]{0,24}(?:\.\d{1,12})?"
 _CLASSES = {
     "uuid": r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",
-    "email": r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
+    "email": rf"\b[\w.+-]{{1,64}}@{_HOST}\b",
     "path": (
-        r"(?<!\w)(?:/private)?/(?:tmp|temp|var/tmp|var/folders|run/user|dev/shm)/[^\s\"'`,;)\]}<]+"
-        r"|\b[A-Za-z]:\\(?:[^\s\"'\\]+\\)*[Tt](?:e)?mp\\[^\s\"',;)]+"
+        r"(?<!\w)(?:/private)?/(?:tmp|temp|var/tmp|var/folders|run/user|dev/shm)/[^\s\"'`,;)\]}<]{1,200}"
+        r"|\b[A-Za-z]:\\(?:[^\s\"'\\]{1,64}\\){0,12}[Tt](?:e)?mp\\[^\s\"',;)]{1,200}"
     ),
     "time": rf"(?<![\w:])(?:{'|'.join(_TIMES)})(?![\w:])",
     "weekday": rf"\b{_DAY}\b",
     "ulid": r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b",
-    "address": r"\b(?:\d{1,3}(?:\.\d{1,3}){3}|localhost)(?::\d{1,5})?\b|\b[\w-]+(?:\.[\w-]+)+:\d{2,5}\b",
-    "percent": r"(?<![\w.])\d+(?:[.,]\d+)?\s?%",
+    "address": rf"\b(?:\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?::\d{{1,5}})?\b|\b{_HOST}:\d{{2,5}}\b",
+    "percent": r"(?<![\w.])\d{1,9}(?:[.,]\d{1,9})?\s?%",
     "ratio": (
-        r"(?<![\w/.])\d[\d,]*(?:\.\d+)?\s?/\s?\d[\d,]*(?:\.\d+)?(?![\w/])"
-        r"|(?<![\w.])\d[\d,]*\s(?:out\s)?of\s\d[\d,]*\b"
+        rf"(?<![\w/.]){_NUMBER}\s?/\s?{_NUMBER}(?![\w/])"
+        r"|(?<![\w.])\d[\d,]{0,24}\s(?:out\s)?of\s\d[\d,]{0,24}\b"
     ),
-    "epoch": r"(?<![\w.])1\d{9}(?:\d{3}|\d{6}|\d{9}|\.\d+)?\b",
-    "hex": r"\b0x[0-9a-fA-F]+\b|\b(?=\w*\d)(?=\w*[a-fA-F])[0-9a-fA-F]{7,}\b|\b[0-9a-f]{12,}\b",
-    "id": r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9]+(?:[_-]+[A-Za-z0-9]+)*\b",
-    "number": r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w])",
+    "epoch": r"(?<![\w.])1\d{9}(?:\d{3}|\d{6}|\d{9}|\.\d{1,9})?\b",
+    "hex": (
+        r"\b0x[0-9a-fA-F]{1,128}\b|\b(?=\d{0,128}[a-fA-F])(?=[a-fA-F]{0,128}\d)[0-9a-fA-F]{7,128}\b"
+        r"|\b[0-9a-f]{12,128}\b"
+    ),
+    "id": (
+        r"\b(?=[A-Za-z_-]{0,80}\d)(?=[\d_-]{0,80}[A-Za-z])"
+        r"[A-Za-z0-9]{1,80}(?:[_-]{1,2}[A-Za-z0-9]{1,64}){0,8}\b"
+    ),
+    "number": rf"(?<![\w.]){_NUMBER}(?!\w)",
 }
 _VALUE = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _CLASSES.items()))
 
@@ -54,7 +63,7 @@ NAMES = {
     "uuid": "a UUID",
     "email": "an e-mail address",
     "path": "a temporary path",
-    "time": "a clock or a date",
+    "time": "a clock",
     "weekday": "a day of the week",
     "epoch": "a time in seconds since 1970",
     "ulid": "a ULID",
@@ -93,7 +102,7 @@ _COUNTED_BEHIND = re.compile(
 _ID_BEFORE = re.compile(
     r"(?:id|nonce|token|session|request|trace|span|key|ref(?:erence)?|run|job|build|commit|sha"
     r"|rev(?:ision)?|hash|seed"
-    r"|salt|etag|cursor|head|turn|ticket|instance|container|pod|host|worker|thread)(?:\s+(?:is"
+    r"|salt|etag|cursor|head|buster|correlation|uid|guid|fingerprint|checksum|digest|sig(?:nature)?|stamp|batch|deployment|turn|ticket|instance|container|pod|host|worker|thread)(?:\s+(?:is"
     r"|at))?\s*[:=#(\[\"'/-]*\s*\Z",
     re.IGNORECASE,
 )
@@ -147,6 +156,11 @@ def changed_values(old: str, new: str) -> tuple[list[ValuePair], int]:
     return pairs, reached
 
 
+def is_labelled_id(text: str, start: int) -> bool:
+    """Whether the words before a place announce an id that is made anew each time."""
+    return _ID_BEFORE.search(text, max(0, start - _CONTEXT_CHARS), start) is not None
+
+
 def _is_value(kind: str, match: re.Match[str]) -> bool:
     if kind == "number":
         return _is_counter(match)
@@ -154,9 +168,8 @@ def _is_value(kind: str, match: re.Match[str]) -> bool:
         word = match[0]
         num_digits = sum(char.isdigit() for char in word)
         num_letters = sum(char.isalpha() for char in word)
-        before = match.string[max(0, match.start() - _CONTEXT_CHARS) : match.start()]
         is_random = len(word) >= 10 and num_digits >= 3 and num_letters >= 2
-        return is_random or (len(word) >= 4 and _ID_BEFORE.search(before) is not None)
+        return is_random or (len(word) >= 4 and is_labelled_id(match.string, match.start()))
     return True
 
 

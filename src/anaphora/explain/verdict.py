@@ -164,6 +164,7 @@ class _Verdict:
             Comparison(self._nearest, case.request, case.render) if self._nearest is not None else None
         )
         self._books = self._book()
+        self._fix: Counterfactual | None = None
 
     def _book(self) -> Mapping[str, int]:
         case = self._case
@@ -185,7 +186,7 @@ class _Verdict:
         is_compared = c is not None and head.code != "never_seen"
         has_place = is_compared and c is not None and c.has_diverged
         lost = self._tokens_lost(head.code)
-        fix = self._counterfactual(head)
+        self._fix = self._counterfactual(head)
         place = c.char_offset if has_place and c is not None else None
         return Explanation(
             request_id=self._request.request_id,
@@ -200,8 +201,8 @@ class _Verdict:
             old=_trimmed(head.old),
             new=_trimmed(head.new),
             tokens_lost=lost,
-            advice=self._advice(head, lost, fix, place),
-            counterfactual=fix,
+            advice=self._advice(head, lost, place),
+            counterfactual=self._fix,
             certainty=head.certainty,
             also=_others(head.code, [finding.code for finding in findings[1:]]),
             uncached=self._books,
@@ -338,34 +339,30 @@ class _Verdict:
         return self._books.get("behind_change", 0)
 
     def _counterfactual(self, head: Finding) -> Counterfactual | None:
-        if head.fix is None or self._comparison is None:
+        """What the fix would have given; where it makes the prompt longer, as much of it as this one could hit."""
+        fix = head.fix() if head.fix is not None else None
+        counted = None if fix is None else self._count(fix)
+        if fix is None or counted is None:
             return None
-        fix = head.fix()
-        reused = None if fix is None else self._reuse_with(fix, self._comparison)
-        if fix is None or reused is None or reused < self._case.lookup.reused_tokens:
-            return None
-        return Counterfactual(fix.change, reused)
+        reused = min(self._case.law.hit(*counted), self._case.law.best_possible(self._num_tokens))
+        return Counterfactual(fix.change, reused) if reused >= self._case.lookup.reused_tokens else None
 
-    def _reuse_with(self, fix: Fix, c: Comparison) -> int | None:
-        if fix.common is not None:
-            return self._case.law.hit(*fix.common)
-        if fix.bodies is None:
-            return None
-        old, new = (c.render(body) for body in fix.bodies)
+    def _count(self, fix: Fix) -> tuple[int, int] | None:
+        """The tokens in common if both requests had been written this way, and of how many."""
+        if fix.common is not None or fix.bodies is None or self._comparison is None:
+            return fix.common
+        old, new = (self._comparison.render(body) for body in fix.bodies)
         if old is None or new is None:
             return None
-        same = common_length(tuple(old.token_ids), tuple(new.token_ids))
-        return self._case.law.hit(same, len(new.token_ids))
+        return common_length(tuple(old.token_ids), tuple(new.token_ids)), len(new.token_ids)
 
-    def _advice(self, head: Finding, lost: int, fix: Counterfactual | None, place: int | None) -> str:
+    def _advice(self, head: Finding, lost: int, place: int | None) -> str:
         advice = head.advice.replace("{char_offset:,}", f"{place or 0:,}")
-        if fix is not None:
-            if lost:
-                advice += f" {lost:,} tokens behind it were computed again."
-            change = fix.change[0].upper() + fix.change[1:]
-            advice += f" {change}, this prompt would have reused {fix.reused_tokens:,} of "
-            f"{self._num_tokens:,} tokens."
-        return advice
+        if self._fix is None:
+            return advice
+        wasted = f" {lost:,} tokens behind the change were computed again." if lost else ""
+        change, reused = self._fix.change, self._fix.reused_tokens
+        return f"{advice}{wasted} To {change} would have reused {reused:,} of {self._num_tokens:,} tokens."
 
 
 def _others(head: str, codes: Sequence[str]) -> tuple[str, ...]:
