@@ -946,6 +946,21 @@ def fine_cases(seed: int) -> Iterator[Case]:
         )
 
 
+def unseen_setting_cases(seed: int) -> Iterator[Case]:
+    """Settings that differ, under a template that does not show them: nothing is lost."""
+    for number in range(6):
+        rng = random.Random(f"unseen-{seed}-{number}")
+        messages = dialogue(rng, rng.randint(1, 3))
+        later = maybe_going_on(rng, messages)
+        yield Case(
+            "ok_partial",
+            body(later, response_format={"type": "json_object"}, temperature=0.3, user="b"),
+            [body(messages, reasoning_effort="high", user="a")],
+            name="unseen setting",
+            also_right=("architecture",),
+        )
+
+
 def namespace_cases(seed: int) -> Iterator[Case]:
     for number in range(12):
         rng = random.Random(f"namespace-{seed}-{number}")
@@ -1000,5 +1015,6 @@ def cases(encode: Encode, seed: int = 0) -> Iterator[Case]:
     yield from law_cases(seed, encode)
     yield from new_cases(seed)
     yield from fine_cases(seed)
+    yield from unseen_setting_cases(seed)
     yield from namespace_cases(seed)
     yield from bypassed_cases(seed)

@@ -4,6 +4,7 @@ Pure: checks no more than it needs, and renders nothing.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -191,6 +192,18 @@ def difference_path(old: Any, new: Any, path: str, *, ordered: bool = True) -> s
         return path if len(old) != len(new) else None
     is_same = (old == new) if not ordered else (type(old) is type(new) and old == new)
     return None if is_same else path
+
+
+def at_path(value: Any, path: str) -> Any:
+    """Return what stands at a path such as `tools[2].function.name` in the value of its first word, or None."""
+    for index, name in re.findall(r"\[(\d+)\]|\.([^.\[]+)", path):
+        if index and isinstance(value, list | tuple) and int(index) < len(value):
+            value = value[int(index)]
+        elif name and isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            return None
+    return value
 
 
 def _difference_of_objects(

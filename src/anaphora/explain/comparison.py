@@ -131,6 +131,12 @@ class Comparison:
         return re.search(r"\w\W+\w\W", new.text[end : self.num_common_chars]) is not None
 
     @property
+    def is_seam(self) -> bool:
+        """Whether only the token in which the earlier text ends was cut otherwise, as more text follows it now."""
+        is_prefix = self.num_common_chars == len(self.old.prompt.text)
+        return self.is_retokenised and is_prefix and self.num_matched >= len(self.old_ids) - 1
+
+    @property
     def char_offset(self) -> int:
         """Where the texts part in the new prompt, or where the tokens do while the texts are equal."""
         if self.is_retokenised or self.num_common_chars == len(self.new.prompt.text):
@@ -159,8 +165,14 @@ class Comparison:
 
     @cached_property
     def num_equal_messages(self) -> int:
-        """How many leading messages are the same."""
-        return common_length(self.old_keys, self.new_keys)
+        """How many leading messages are the same, or differ in nothing that the template shows."""
+        equal = common_length(self.old_keys, self.new_keys)
+        places = [
+            _message_at(region, len(keys))
+            for region, keys in ((self.old_region(), self.old_keys), (self.new_region(), self.new_keys))
+        ]
+        shown = min(place for place in places if place is not None) if None not in places else 0
+        return max(equal, shown) if self.has_diverged else equal
 
     @cached_property
     def pair(self) -> TextPair | None:
@@ -197,6 +209,8 @@ class Comparison:
         return tuple(paths)
 
     def _parts_later_with(self, body: ChatBody) -> bool:
+        if self.num_common_chars == min(len(self.old.prompt.text), len(self.new.prompt.text)):
+            return False  # the texts do not part
         prompt = self.render(body)
         if prompt is None:
             return False
@@ -306,6 +320,10 @@ def _call_pair(
     names = [name for name in {**new, **old} if canonical(old.get(name)) != canonical(new.get(name))]
     name = names[0] if names else "content"
     return TextPair(f"{path}.{name}", str(old.get(name) or ""), str(new.get(name) or ""), index, -1, role)
+
+
+def _message_at(region: Region, num_messages: int) -> int | None:
+    return num_messages if region.name == "generation-prompt" else region.message
 
 
 def _region(prompt: RenderedPrompt, char_offset: int) -> Region:

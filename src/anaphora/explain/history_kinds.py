@@ -188,14 +188,13 @@ def history_edited(c: Comparison) -> Finding | None:
     if pair.is_system and not (pair.index > 0 and _says_cut(pair)):
         return None
     aligned = c.later_messages_align()
-    is_summary = _says_cut(pair) and (aligned or c.is_version or _is_compaction(c, pair))
-    is_same_turn = aligned and (c.is_version or len(pair.new) < len(pair.old)) and not _is_text_moved(c, pair)
-    is_history = pair.index < len(c.new_keys) - 1
-    if not is_summary and not (is_same_turn and is_history):
+    is_shorter, is_history = len(pair.new) < len(pair.old), pair.index < len(c.new_keys) - 1
+    is_cut_reply = is_shorter and is_history and pair.role in {"assistant", "tool"}
+    is_summary = _says_cut(pair) and (aligned or c.is_version or is_cut_reply or _is_compaction(c, pair))
+    is_same_turn = (aligned and (c.is_version or is_shorter)) or (c.is_version and is_shorter)
+    if not is_summary and not (is_same_turn and is_history and not _is_text_moved(c, pair)):
         return None
-    how = (
-        "summarised or cut" if _says_cut(pair) else "shortened" if len(pair.new) < len(pair.old) else "edited"
-    )
+    how = "summarised or cut" if _says_cut(pair) else "shortened" if is_shorter else "edited"
     old, new = _changed_snippets(pair)
     return Finding(
         code="history_edited",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from anaphora.explain.bodies import canonical, difference_path, tool_name
+from anaphora.explain.bodies import at_path, canonical, difference_path, tool_name
 from anaphora.explain.comparison import Comparison, TextPair, changed_ranges
 from anaphora.explain.finding import Finding, Fix, plural
 
@@ -58,13 +58,16 @@ def tool_set(c: Comparison) -> Finding | None:
     old, new = c.tool_keys
     if not c.tools_changed_text or Counter(old) == Counter(new) or not _is_same_application(c):
         return None
+    path = _tool_path(c)
+    values = [at_path(record.body.tools, path) for record in (c.old, c.new)]
+    is_edit = "." in path and None not in values
     return Finding(
         code="tool_set",
         advice=f"The tools differ: {_tool_changes(c)}. Send the same tools on every turn, and forbid "
         "calls with tool_choice.",
-        path=_tool_path(c),
-        old=", ".join(map(tool_name, c.old.body.tools)),
-        new=", ".join(map(tool_name, c.new.body.tools)),
+        path=path,
+        old=_shown(values[0]) if is_edit else ", ".join(map(tool_name, c.old.body.tools)),
+        new=_shown(values[1]) if is_edit else ", ".join(map(tool_name, c.new.body.tools)),
         fix=lambda: Fix(
             "send the same tools", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
         ),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anaphora.explain.alignment import common_length
-from anaphora.explain.bodies import ChatBody, difference_path
+from anaphora.explain.bodies import ChatBody, at_path, difference_path
 from anaphora.explain.comparison import Comparison, TextPair
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.records import PromptRecord, RenderedPrompt
@@ -263,7 +263,7 @@ def _volatile_tool(c: Comparison) -> Finding | None:
     path = difference_path(list(c.old.body.tools), list(c.new.body.tools), "tools")
     if path is None or not path.startswith("tools["):
         return None
-    old, new = _at(c.old.body.tools, path), _at(c.new.body.tools, path)
+    old, new = at_path(c.old.body.tools, path), at_path(c.new.body.tools, path)
     if not isinstance(old, str) or not isinstance(new, str):
         return None
     found = _value_at(TextPair(path, old, new))
@@ -286,17 +286,6 @@ def _volatile_tool(c: Comparison) -> Finding | None:
 
 def _with_tools_of(body: ChatBody, other: ChatBody) -> ChatBody:
     return replace(body, tools=other.tools)
-
-
-def _at(value: object, path: str) -> object:
-    for key in re.findall(r"\[(\d+)\]|\.([^.\[]+)", path):
-        if key[0] and isinstance(value, list | tuple) and int(key[0]) < len(value):
-            value = value[int(key[0])]
-        elif key[1] and isinstance(value, dict):
-            value = value.get(key[1])
-        else:
-            return None
-    return value
 
 
 def _is_at(c: Comparison, pair: TextPair) -> bool:

@@ -258,6 +258,9 @@ class _Verdict:
         c = self._comparison
         if c is None:
             return []
+        law = self._case.law
+        if c.is_seam and law.whole_blocks(c.num_matched) == law.whole_blocks(len(c.old_ids)):
+            return []  # it costs no block
         return [finding for finder in CONTENT_FINDERS if (finding := finder(c)) is not None]
 
     def _marker(self) -> Finding | None:
