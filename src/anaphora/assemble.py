@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -35,6 +36,7 @@ from anaphora.models.tokenizer import Tokenizer
 from anaphora.scheduler.events import SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
+from anaphora.server.prompt_records import BodyRenderer
 
 if TYPE_CHECKING:
     from anaphora.runner.openvino.loader import LoadedRunner
@@ -122,13 +124,33 @@ def describe(source: ModelSource, loaded: "LoadedRunner", config: ModelConfig) -
 
 def make_renderer(config: ModelConfig, tokenizer: Tokenizer) -> ChatRenderer | None:
     """Return the renderer of `--chat-template`, else of the model's own template, or None if there is neither."""
-    if config.chat_template is not None:
-        template = ChatTemplate.from_file(config.chat_template, special_tokens=tokenizer.template_tokens)
-    elif tokenizer.chat_template is not None:
-        template = ChatTemplate(tokenizer.chat_template, special_tokens=tokenizer.template_tokens)
-    else:
-        return None
-    return ChatRenderer(template, tokenizer)
+    template = make_template(config.chat_template, tokenizer)
+    return None if template is None else ChatRenderer(template, tokenizer)
+
+
+def make_template(chat_template: Path | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """Return the template of a file, else the model's own, or None if there is neither."""
+    if chat_template is not None:
+        return ChatTemplate.from_file(chat_template, special_tokens=tokenizer.template_tokens)
+    if tokenizer.chat_template is not None:
+        return ChatTemplate(tokenizer.chat_template, special_tokens=tokenizer.template_tokens)
+    return None
+
+
+def body_renderer(
+    model: str | None, chat_template: Path | None, *, progress: PullProgress = ignore_progress
+) -> BodyRenderer:
+    """Return what makes prompts of request bodies, from a model's tokenizer alone: no weights are loaded.
+
+    Raises ModelError or ConfigError.
+    """
+    from anaphora.runner.openvino.loader import load_tokenizer
+
+    folder = Path(model).expanduser() if model else None
+    has_tokenizer = folder is not None and (folder / "openvino_tokenizer.xml").is_file()
+    path = folder if folder and has_tokenizer else resolve(model, progress=progress).path
+    tokenizer = Tokenizer(load_tokenizer(path, cache_folder()))
+    return BodyRenderer(make_template(chat_template, tokenizer), tokenizer)
 
 
 def build_engine(

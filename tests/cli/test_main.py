@@ -57,7 +57,9 @@ def test_a_wrong_command_line_is_one_clear_message_and_exit_code_1(
         assert word in captured.err
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["serve", "--help"], ["pull", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["serve", "--help"], ["pull", "--help"], ["explain", "--help"], ["--version"]]
+)
 def test_help_is_printed_with_exit_code_0(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Every command has an example."""
     with pytest.raises(SystemExit) as stop:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.hashing import BlockDigest
+from anaphora.cache.hit_law import max_hit_blocks
 from anaphora.cache.page import Block, Page
 from anaphora.cache.pool import PagePool
 from anaphora.cache.siblings import Match
@@ -60,7 +61,13 @@ class PrefixFinder:
 
         At least one token is left to compute, and never a prefill shorter than `min_prefill_tokens`.
         """
-        blocks = self.find_blocks(chain, self._most_blocks(num_tokens, num_prefill_tokens))
+        most_blocks = max_hit_blocks(
+            num_tokens,
+            num_prefill_tokens,
+            block_size=self.layout.block_size,
+            min_prefill_tokens=self.layout.min_prefill_tokens,
+        )
+        blocks = self.find_blocks(chain, most_blocks)
         most = min(num_tokens - 1, num_prefill_tokens - self.layout.min_prefill_tokens)
         match = self._find_sibling(chain, blocks.pages, most - blocks.num_page_tokens)
         num_more = match.num_tokens - blocks.num_run_tokens if match else 0
@@ -90,14 +97,6 @@ class PrefixFinder:
         is_exact = found.num_exact_tokens >= found.num_page_tokens and not run.is_decode_written
         num_exact = found.num_page_tokens + num_run_tokens if is_exact else found.num_exact_tokens
         return replace(found, run=run, num_run_tokens=num_run_tokens, num_exact_tokens=num_exact)
-
-    def _most_blocks(self, num_tokens: int, num_prefill_tokens: int) -> int:
-        """Return how many blocks the law lets a sequence reuse."""
-        block_size = self.layout.block_size
-        blocks = min(num_tokens - 1, num_prefill_tokens) // block_size
-        rest = num_prefill_tokens - blocks * block_size
-        is_rest_too_short = 0 < rest < self.layout.min_prefill_tokens
-        return max(0, blocks - 1) if is_rest_too_short else max(0, blocks)
 
     def _find_sibling(self, chain: BlockChain, pages: Sequence[Page], most_tokens: int) -> Match | None:
         """Return the page behind `pages` that begins most like what the chain goes on with, or None."""

@@ -8,6 +8,7 @@ import openvino_genai
 from anaphora.config import CacheConfig, ModelConfig
 from anaphora.errors import ModelError
 from anaphora.runner.openvino.free_memory import free_memory_bytes
+from anaphora.runner.openvino.gguf_conversion import convert_gguf
 from anaphora.runner.openvino.kv_store import (
     KVStore,
     bytes_per_page,
@@ -17,7 +18,12 @@ from anaphora.runner.openvino.kv_store import (
 )
 from anaphora.runner.openvino.model import PagedModel, load_paged_model
 from anaphora.runner.openvino.model_facts import ModelFacts, gather_facts
-from anaphora.runner.openvino.model_files import choose_max_model_len, open_model_files
+from anaphora.runner.openvino.model_files import (
+    TOKENIZER,
+    TOKENIZER_REMEDY,
+    choose_max_model_len,
+    open_model_files,
+)
 from anaphora.runner.openvino.native_errors import reason_of
 from anaphora.runner.openvino.runner import OpenVINORunner, Sampler
 
@@ -65,6 +71,17 @@ def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -
     kv_store = KVStore(model.kv_ports, num_pages)
     kv_store.touch(TOUCHED_BYTES // page_bytes)
     return kv_store
+
+
+def load_tokenizer(path: Path, cache_folder: Path) -> openvino_genai.Tokenizer:
+    """Load the tokenizer of a GGUF file, converted into `cache_folder` if need be, or of a folder; no weights.
+
+    Raises ModelError.
+    """
+    folder = path if path.is_dir() else convert_gguf(path, cache_folder)[0]
+    if not (folder / TOKENIZER).is_file():
+        raise ModelError(f"{folder} has no {TOKENIZER}; {TOKENIZER_REMEDY}")
+    return _load_tokenizer(folder)
 
 
 def _load_tokenizer(folder: Path) -> openvino_genai.Tokenizer:

@@ -1,0 +1,94 @@
+"""A request's body → the prompt the model gets, as explanations need it: text, tokens, and the place of each part.
+
+Reads more than the server serves: what a chat template can render is rendered.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from anaphora.errors import InvalidRequestError
+from anaphora.explain.bodies import ChatBody, bypass_of, read_body
+from anaphora.explain.records import CacheNamespace, PartSpan, PromptRecord, RenderedPrompt
+from anaphora.ids import TokenId
+from anaphora.models.chat_template import ChatTemplate
+from anaphora.models.spans import CharSpan, spans_in_tokens, token_char_starts
+
+
+class TextTokenizer(Protocol):
+    """The part of a tokenizer that is needed here."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[TokenId]:
+        """Return the ids of a text."""
+        ...
+
+    def decode(self, token_ids: Sequence[TokenId], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of some ids."""
+        ...
+
+    def token_bytes(self, token_id: TokenId) -> bytes:
+        """Return the bytes one token stands for."""
+        ...
+
+
+class BodyRenderer:
+    """Makes the prompts of one model from bodies of any API. `template` None: raw prompts only."""
+
+    def __init__(self, template: ChatTemplate | None, tokenizer: TextTokenizer) -> None:
+        self._template = template
+        self._tokenizer = tokenizer
+
+    def record(self, request_id: str, body: Any, *, default_model: str | None = None) -> PromptRecord:
+        """Return the record of one request; raises InvalidRequestError, naming the field at fault."""
+        chat = read_body(body)
+        prompt = self(chat)
+        namespace = CacheNamespace(
+            model=body.get("model") or default_model, adapter=body.get("adapter"), salt=body.get("cache_salt")
+        )
+        return PromptRecord(
+            request_id=request_id,
+            body=chat,
+            prompt=prompt,
+            namespace=namespace,
+            bypassed_by=bypass_of(body),
+        )
+
+    def __call__(self, body: ChatBody) -> RenderedPrompt:
+        """Return the prompt of a body; raises InvalidRequestError when the template refuses it."""
+        if body.prompt is None:
+            return self._chat(body)
+        if isinstance(body.prompt, str):
+            wants_special = bool(body.source.get("add_special_tokens", True))
+            ids = self._tokenizer.encode(body.prompt, add_special_tokens=wants_special)
+            return self._located(body.prompt, ids, ())
+        text = self._tokenizer.decode(body.prompt, skip_special_tokens=False)
+        return self._located(text, list(body.prompt), ())
+
+    def _chat(self, body: ChatBody) -> RenderedPrompt:
+        if self._template is None:
+            raise InvalidRequestError(
+                "this model has no chat template; give --chat-template FILE", param="messages"
+            )
+        names = body.template_names
+        add_generation_prompt = bool(names.pop("add_generation_prompt", True))
+        chat = self._template.render(
+            [
+                {name: value for name, value in message.items() if value is not None}
+                for message in body.messages
+            ],
+            add_generation_prompt=add_generation_prompt,
+            tools=list(body.tools) or None,
+            template_kwargs=names,
+        )
+        ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
+        return self._located(chat.text, ids, chat.parts)
+
+    def _located(self, text: str, ids: list[TokenId], parts: Sequence[CharSpan]) -> RenderedPrompt:
+        starts = token_char_starts(text, [self._tokenizer.token_bytes(token_id) for token_id in ids])
+        if starts is None:
+            spans = tuple(PartSpan(part.path, part.start, part.end, 0, 0) for part in parts)
+            return RenderedPrompt(text, tuple(ids), None, spans)
+        spans = tuple(
+            PartSpan(span.path, span.char_start, span.char_end, span.token_start, span.token_end)
+            for span in spans_in_tokens(parts, starts).spans
+        )
+        return RenderedPrompt(text, tuple(ids), starts.tolist(), spans)

@@ -1,0 +1,81 @@
+"""`anaphora explain`: exit codes, both outputs, one clear line for every error."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from anaphora.cli.explain import read_request, records_of, show
+from anaphora.cli.main import main
+from anaphora.errors import ConfigError
+from anaphora.explain.endless_cache import explain_after
+from tests.explain.support import LAW, RENDERER, STORY, chat
+
+
+def _write(folder: Path, name: str, body: Any) -> Path:
+    path = folder / name
+    path.write_text(body if isinstance(body, str) else json.dumps(body), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "cannot be read"), ("{", "is not JSON"), ("[1]", "holds no JSON object")],
+)
+def test_a_file_that_is_no_request_is_one_clear_line(
+    text: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And exit code 1, before a model is looked for."""
+    path = tmp_path / "r.json" if text is None else _write(tmp_path, "r.json", text)
+    assert main(["explain", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") and words in captured.err and captured.err.count("\n") == 1
+
+
+def test_a_body_is_found_inside_an_entry_of_a_log(tmp_path: Path) -> None:
+    """With the id that the log gave it."""
+    path = _write(tmp_path, "r.json", {"id": "r-7", "body": chat("Hi.")})
+    records = records_of([path], [read_request(path)], RENDERER)
+    assert records[0].request_id == "r-7"
+
+
+def test_a_body_that_cannot_be_rendered_names_its_file(tmp_path: Path) -> None:
+    """There may be many."""
+    path = _write(tmp_path, "odd.json", {"messages": []})
+    with pytest.raises(ConfigError, match=r"odd\.json: messages is an empty list"):
+        records_of([path], [read_request(path)], RENDERER)
+
+
+def test_people_get_a_table_and_markup_in_prompts_stays_text(tmp_path: Path) -> None:
+    """`[bold]` in a prompt is the caller's, not a style."""
+    bodies = [chat("Hi.", system=f"[bold]It is {clock}.[/oops] {STORY}") for clock in ("12:01", "12:02")]
+    records = records_of([tmp_path / "a.json", tmp_path / "b.json"], bodies, RENDERER)
+    console = Console(width=100)
+    with console.capture() as captured:
+        show(explain_after(records[1], records[:1], LAW, RENDERER), console)
+    assert "volatile_value" in captured.get()
+
+
+@pytest.mark.model
+def test_a_clock_is_found_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 says that there is something to mend, 0 that there is not."""
+    early, late = (
+        _write(tmp_path, f"{i}.json", chat("Hi.", system=f"It is {clock}. {STORY}"))
+        for i, clock in enumerate(["12:01:31", "12:02:58"])
+    )
+    assert main(["explain", str(late), "--against", str(early), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert (found["cause"], found["path"], found["compared_with"]) == (
+        "volatile_value",
+        "messages[0].content",
+        "0",
+    )
+    assert sum(found["uncached"].values()) == found["prompt_tokens"] - found["reused_tokens"]
+    assert main(["explain", str(late), "--against", str(late)]) == 0
+    assert "ok_partial" in capsys.readouterr().out
+    template = _write(tmp_path, "t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert main(["explain", str(late), "--chat-template", str(template), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"] == "never_seen"
