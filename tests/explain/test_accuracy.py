@@ -3,7 +3,7 @@
 import pytest
 
 from anaphora.models.tokenizer import Tokenizer
-from tests.explain.accuracy import Score, documented, score, tables
+from tests.explain.accuracy import Score, documented, score, tables, word_score
 from tests.explain.corpus import cases
 from tests.explain.word_tokenizer import WordTokenizer
 from tests.models.conftest import demo_tokenizer
@@ -30,7 +30,7 @@ def test_every_kind_has_twelve_cases_and_the_same_seed_gives_the_same_ones() -> 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_causes_and_places_are_right_and_the_books_add_up(seed: int) -> None:
     """In at least 95 of 100 cases; the books in all."""
-    _check(score(WordTokenizer(), seed=seed))
+    _check(word_score(seed))
 
 
 def test_the_documented_tables_are_the_measured_ones() -> None:
