@@ -35,27 +35,15 @@ def check_budget(config: SchedulerConfig, min_prefill_tokens: int) -> None:
         )
 
 
-def check_can_fit(
-    num_prompt_tokens: int, max_tokens: int | None, max_model_len: int, manager: KVManager
-) -> None:
+def check_can_fit(num_prompt_tokens: int, max_tokens: int | None, max_model_len: int) -> None:
     """Raise ContextLengthError for a prompt and outputs that could never run to their end.
 
-    `max_tokens` None means the rest of the context, which must hold one at least.
+    `max_tokens` None means the rest of the context, which must hold one at least. That the pool can hold a request
+    of full length was made sure of at the start.
     """
     num_outputs = max(1, max_model_len - num_prompt_tokens) if max_tokens is None else max_tokens
     if num_prompt_tokens + num_outputs > max_model_len:
         raise context_length_error(num_prompt_tokens, max_tokens, max_model_len)
-    # The last output is never computed, so it needs no slot; the last token of a prompt is.
-    num_pages, usable = (
-        manager.num_pages_for(num_prompt_tokens + max(0, num_outputs - 1)),
-        manager.pool.num_unpinnable_pages,
-    )
-    if num_pages > usable:
-        raise ContextLengthError(
-            f"prompt of {num_prompt_tokens} tokens and max_tokens {num_outputs} need {num_pages} pages of K/V, "
-            f"but the pool has {usable}; shorten them or raise --kv-cache-memory-bytes",
-            param="max_tokens",
-        )
 
 
 def context_length_error(

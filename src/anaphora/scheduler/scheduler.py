@@ -102,7 +102,7 @@ class Scheduler:
         assert request.skip_reading_cache or request.params.prompt_logprobs is None, (
             f"{request.request_id} wants the log probabilities of tokens that it may find in the cache"
         )
-        check_can_fit(request.num_prompt_tokens, request.params.max_tokens, self.max_model_len, self._manager)
+        check_can_fit(request.num_prompt_tokens, request.params.max_tokens, self.max_model_len)
         check_cache_salt(request.cache_salt, self._manager.hash_algorithm)
         self._enter(request)
         for fork in forks:
