@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from anaphora.assemble import Engine
 from tests.equality.support import Bench, Text
 
 NUM_NEIGHBOURS = 8
@@ -33,12 +34,12 @@ def make_prompts(count: int, most: int, rng: random.Random) -> list[list[int]]:
 
 
 def in_groups(
-    bench: Bench, engine: object, prompts: Sequence[list[int]], num_outputs: int, size: int
+    bench: Bench, engine: Engine, prompts: Sequence[list[int]], num_outputs: int, size: int
 ) -> list[Text]:
     """Run prompts in groups."""
     texts: list[Text] = []
     for start in range(0, len(prompts), size):
-        texts += bench.run(engine, prompts[start : start + size], num_outputs)  # type: ignore[arg-type]
+        texts += bench.run(engine, prompts[start : start + size], num_outputs)
     return texts
 
 

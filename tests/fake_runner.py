@@ -15,6 +15,7 @@ from anaphora.request import TokenLogprob, TokenLogprobs
 from anaphora.scheduler.plan import ScheduledChunk, StepPlan, StepResult
 
 EMPTY = -1
+VOCAB_SIZE = 256
 
 
 class FakeRunner:
@@ -27,7 +28,6 @@ class FakeRunner:
     def __init__(
         self,
         layout: KVLayout,
-        vocab_size: int = 256,
         script: Mapping[str, Sequence[int]] | None = None,
         before_step: Callable[[StepPlan], None] | None = None,
         *,
@@ -35,7 +35,6 @@ class FakeRunner:
     ) -> None:
         self._layout = layout
         self._kernels_differ = kernels_differ
-        self._vocab_size = vocab_size
         self._script = {RequestId(name): list(tokens) for name, tokens in (script or {}).items()}
         self._before_step = before_step
         self._slots = [[EMPTY] * layout.page_size for _ in range(layout.num_pages)]
@@ -108,15 +107,13 @@ class FakeRunner:
     def next_token(self, values: Sequence[int]) -> int:
         """Return the token that follows these slots."""
         digest = sha256(struct.pack(f"<{len(values)}q", *values)).digest()
-        return int.from_bytes(digest[:4], "little") % self._vocab_size
+        return int.from_bytes(digest[:4], "little") % VOCAB_SIZE
 
     def logprobs(self, values: Sequence[int], token: int, num_top: int) -> TokenLogprobs:
         """Return how likely a token is after these slots: an eighth less for each place behind the likeliest."""
         likeliest = self.next_token(values)
-        rank = 1 + (token - likeliest) % self._vocab_size
-        top = [
-            TokenLogprob((likeliest + place) % self._vocab_size, -(place + 1) / 8) for place in range(num_top)
-        ]
+        rank = 1 + (token - likeliest) % VOCAB_SIZE
+        top = [TokenLogprob((likeliest + place) % VOCAB_SIZE, -(place + 1) / 8) for place in range(num_top)]
         return TokenLogprobs(token, -rank / 8, rank, tuple(top))
 
     def prompt_logprobs_alone(self, prompt: Sequence[int], num_top: int) -> tuple[TokenLogprobs, ...]:

@@ -16,6 +16,7 @@ WEAK_HASH_ALGORITHMS = ("xxhash", "xxhash_cbor")  # who may send prompts can fin
 SCHEDULING_POLICIES = ("fcfs", "priority")
 GENERATION_CONFIGS = ("auto", "vllm")
 MAX_SEED = 2**63 - 1
+MIN_SEED = -MAX_SEED - 1
 DTYPES = ("auto", "bfloat16", "float32")
 EvictionPolicyName = Literal["lru", "slru", "lfu", "cost"]
 EVICTION_POLICIES: tuple[EvictionPolicyName, ...] = get_args(EvictionPolicyName)
@@ -65,8 +66,8 @@ class ModelConfig:
             )
         if self.model == "":
             raise ConfigError("MODEL is empty; name a model, or leave it out for the demo model")
-        if not -MAX_SEED - 1 <= self.seed <= MAX_SEED:
-            raise ConfigError(f"--seed is {self.seed}, but must be from {-MAX_SEED - 1} to {MAX_SEED}")
+        if not MIN_SEED <= self.seed <= MAX_SEED:
+            raise ConfigError(f"--seed is {self.seed}, but must be from {MIN_SEED} to {MAX_SEED}")
         if self.dtype not in DTYPES:
             raise ConfigError(f"--dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
         if self.generation_config not in GENERATION_CONFIGS:
@@ -265,3 +266,7 @@ class KVLayout:
     def num_usable_pages(self) -> int:
         """All pages but the null page."""
         return self.num_pages - 1
+
+    def num_pages_for(self, num_tokens: int) -> int:
+        """Return how many pages hold that many tokens."""
+        return -(-num_tokens // self.page_size)

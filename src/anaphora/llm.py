@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from anaphora.assemble import Engine, build_engine
 from anaphora.config import EngineConfig
 from anaphora.engine.protocols import GenerateInput
-from anaphora.errors import ConfigError, InvalidRequestError, RequestError
+from anaphora.errors import ConfigError, InvalidRequestError
 from anaphora.ids import RequestId, TokenId
 from anaphora.request import RequestOutput, SamplingParams, TokenLogprobs
 from anaphora.server.fields import UnknownFields
@@ -142,16 +142,17 @@ class LLM:
             )
             for token_ids, one in zip(token_lists, each, strict=True)
         ]
-        self._add_all(inputs)
         outputs: dict[tuple[RequestId, int], list[RequestOutput]] = {
             (item.request_id, index): [] for item in inputs for index in range(item.params.n)
         }
         try:
+            for item in inputs:
+                self.engine.core.add(item, self.engine.clock.now())
             while self.engine.core.has_work:
                 for output in self.engine.core.step().outputs:
                     outputs[output.request_id, output.index].append(output)
         finally:
-            self._abort_all(inputs)  # after an interrupt in a notebook, nothing is left behind
+            self._abort_all(inputs)  # after a refusal, or an interrupt in a notebook, nothing is left behind
         return [
             _completion(item, outputs[item.request_id, index])
             for item in inputs
@@ -177,14 +178,6 @@ class LLM:
             check_token_ids(list(one.stop_token_ids), "stop_token_ids", vocab_size)
             check_token_ids(list(one.logit_bias), "logit_bias", vocab_size)
         return each
-
-    def _add_all(self, inputs: Sequence[GenerateInput]) -> None:
-        try:
-            for item in inputs:
-                self.engine.core.add(item, self.engine.clock.now())
-        except RequestError:
-            self._abort_all(inputs)
-            raise
 
     def _abort_all(self, inputs: Sequence[GenerateInput]) -> None:
         for item in inputs:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from anaphora.config import MAX_SEED
+from anaphora.config import MAX_SEED, MIN_SEED
 from anaphora.errors import InvalidRequestError
 from anaphora.ids import RequestId, TokenId
 
@@ -130,7 +130,7 @@ class SamplingParams:
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _check_range("repetition_penalty", self.repetition_penalty, 0.01, 10.0, "; 1 means none")
         if self.seed is not None:
-            _check_range("seed", self.seed, -MAX_SEED - 1, MAX_SEED)
+            _check_range("seed", self.seed, MIN_SEED, MAX_SEED)
         if self.logprobs is not None:
             _check_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
@@ -245,7 +245,7 @@ class Request:
     prompt was computed for another request, whose pages it shares. `tenant_salt` and `cache_salt` narrow
     the namespace of its cache entries. `num_pinned_tokens` is the longest beginning of its prompt that was pinned
     because of its `retention`; None while none was.
-    the namespace of its cache entries. `skip_reading_cache` has the whole prompt computed, as for its log
+    `skip_reading_cache` has the whole prompt computed, as for its log
     probabilities, which cached K/V do not give.
     """
 

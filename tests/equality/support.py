@@ -60,7 +60,7 @@ class NarrowRunner:
 
 @dataclass(frozen=True)
 class Text:
-    """What a prompt gave: its tokens, its first logits, what was cached, how often it was preempted."""
+    """What a prompt gave: its tokens, its first logits, how many of its tokens were cached."""
 
     token_ids: tuple[int, ...]
     logits: NDArray[np.float32]

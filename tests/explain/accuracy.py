@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anaphora.explain.endless_cache import explain_after
-from anaphora.explain.records import Explanation, HitLaw
+from anaphora.explain.records import Explanation
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.server.prompt_records import BodyRenderer, TextTokenizer
 from tests.explain.corpus import Case, cases
+from tests.explain.support import LAW
 from tests.explain.word_tokenizer import WordTokenizer
 
-LAW = HitLaw(block_size=16, min_prefill_tokens=2)
 DOCS = Path(__file__).parents[2] / "docs" / "explain.md"
 
 
@@ -132,15 +132,9 @@ def main() -> None:
         head, tail = text.partition(begin)[0], text.partition(end)[2]
         DOCS.write_text(f"{head}{begin}\n\n{table}\n\n{end}{tail}", "utf-8")
     if "--model" in sys.argv:
-        import openvino_genai
+        from tests.models.conftest import load_demo_tokenizer
 
-        from anaphora.models.cache_folder import cache_folder
-        from anaphora.models.resolve import resolve
-        from anaphora.models.tokenizer import Tokenizer
-        from anaphora.runner.openvino.model_files import open_model_files
-
-        folder = open_model_files(resolve(None).path, cache_folder()).folder
-        print(score(Tokenizer(openvino_genai.Tokenizer(folder))).table())
+        print(score(load_demo_tokenizer()).table())
 
 
 if __name__ == "__main__":

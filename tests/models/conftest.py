@@ -7,8 +7,7 @@ from anaphora.models.resolve import resolve
 from anaphora.models.tokenizer import Tokenizer
 
 
-@pytest.fixture(scope="session")
-def demo_tokenizer() -> Tokenizer:
+def load_demo_tokenizer() -> Tokenizer:
     """Fetched and converted on first use, which takes a minute; then kept in the cache folder."""
     import openvino_genai
 
@@ -16,3 +15,9 @@ def demo_tokenizer() -> Tokenizer:
 
     files = open_model_files(resolve(None).path, cache_folder())
     return Tokenizer(openvino_genai.Tokenizer(files.folder))
+
+
+@pytest.fixture(scope="session")
+def demo_tokenizer() -> Tokenizer:
+    """One for all tests."""
+    return load_demo_tokenizer()

@@ -106,7 +106,7 @@ class KVManager:
 
     def num_pages_for(self, num_tokens: int) -> int:
         """Return how many pages hold that many tokens."""
-        return -(-num_tokens // self.layout.page_size)
+        return self.layout.num_pages_for(num_tokens)
 
     def fits(self, lookup: Lookup, num_tokens: int, headroom: int = 0) -> bool:
         """Whether a sequence of `num_tokens` with these hits could get all its pages now."""

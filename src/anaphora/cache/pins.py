@@ -83,5 +83,5 @@ def pinnable_pages(layout: KVLayout, max_pinned_share: float, max_model_len: int
     """Return how many pages may be pinned at once: that share of all, but never so many that one request of full
     length could not run.
     """
-    num_needed = -(-max_model_len // layout.page_size)
+    num_needed = layout.num_pages_for(max_model_len)
     return max(0, min(int(max_pinned_share * layout.num_usable_pages), layout.num_usable_pages - num_needed))

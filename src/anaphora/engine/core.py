@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from anaphora.config import MAX_SEED
+from anaphora.config import MAX_SEED, MIN_SEED
 from anaphora.engine.detokenize import IncrementalDetokenizer
 from anaphora.engine.protocols import Clock, GenerateInput, Runner, Tokenizer
 from anaphora.errors import EngineError
@@ -198,12 +198,11 @@ def usage_of(request: Request) -> Usage:
 
 
 _NUM_SEEDS = 2**64
-_MIN_SEED = -(2**63)
 
 
 def _seed_of(seed: int, index: int) -> int:
     """Return the seed of one of n sequences, which would all be the same under one seed."""
-    return (seed + index - _MIN_SEED) % _NUM_SEEDS + _MIN_SEED
+    return (seed + index - MIN_SEED) % _NUM_SEEDS + MIN_SEED
 
 
 def _sequence_id(request_id: RequestId, index: int) -> RequestId:

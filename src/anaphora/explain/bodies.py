@@ -164,9 +164,7 @@ def message_key(message: Mapping[str, Any]) -> str:
 
 def tool_key(tool: Any) -> str:
     """Return what must be equal for two tools to be the same."""
-    if isinstance(tool, Mapping):
-        tool = {name: value for name, value in tool.items() if name not in _HINTS}
-    return canonical(tool)
+    return canonical(_without_hints(tool))
 
 
 def tool_name(tool: Any) -> str:
@@ -256,7 +254,7 @@ def _read_chat(body: Mapping[str, Any]) -> ChatBody:
     if not messages:
         raise InvalidRequestError("messages is an empty list; send at least one message", param="messages")
     return ChatBody(
-        tuple({name: value for name, value in m.items() if name not in _HINTS} for m in messages),
+        tuple(map(_without_hints, messages)),
         _objects(body.get("tools"), "tools"),
         _settings(body),
         source=body,
@@ -308,8 +306,7 @@ def _read_anthropic(body: Mapping[str, Any]) -> ChatBody:
     messages: list[Mapping[str, Any]] = []
     paths: list[str] = []
     if system := body.get("system"):
-        content = [_without_hints(block) for block in system] if isinstance(system, list) else system
-        messages.append({"role": "system", "content": content})
+        messages.append({"role": "system", "content": _plain_content(system)})
         paths.append("system")
     for index, message in enumerate(_objects(body["messages"], "messages")):
         for made in _from_anthropic(message):
@@ -325,7 +322,7 @@ def _read_anthropic(body: Mapping[str, Any]) -> ChatBody:
 
 
 def _anthropic_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    plain = {name: value for name, value in tool.items() if name not in _HINTS}
+    plain: Mapping[str, Any] = _without_hints(tool)
     if "input_schema" not in tool:
         return plain
     function = {("parameters" if name == "input_schema" else name): value for name, value in plain.items()}

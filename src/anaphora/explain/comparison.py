@@ -10,6 +10,7 @@ from anaphora.errors import RequestError
 from anaphora.explain.alignment import Run, align, common_length, gaps_between
 from anaphora.explain.bodies import (
     SETTINGS,
+    SYSTEM_ROLES,
     TEMPLATE_ARGUMENTS,
     ChatBody,
     Part,
@@ -48,7 +49,7 @@ class TextPair:
     @property
     def is_system(self) -> bool:
         """Whether the application speaks here, not a user."""
-        return self.role in {"system", "developer"}
+        return self.role in SYSTEM_ROLES
 
 
 class Region(NamedTuple):

@@ -32,13 +32,13 @@ class EndlessCache:
 
     def lookup(self, record: PromptRecord) -> Lookup:
         """Return what a prompt finds, and what keeps it from the blocks behind."""
+        if record.bypassed_by is not None:
+            return Lookup(0)
         best = self._law.best_possible(len(record.token_ids)) // self._law.block_size
         own = self._depth(record, record.namespace)
         anywhere = max((self._depth(record, name) for name in self._shelves), default=0)
-        if record.bypassed_by is not None:
-            return Lookup(0)
         hit = min(own, best)
-        labels = ["law"] * (own - hit) + ["namespace"] * (anywhere - max(own, hit))
+        labels = ["law"] * (own - hit) + ["namespace"] * (anywhere - own)
         return Lookup(hit * self._law.block_size, tuple(labels))
 
     def _depth(self, record: PromptRecord, namespace: CacheNamespace) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from anaphora.explain.alignment import common_length
 from anaphora.explain.bodies import ChatBody
-from anaphora.explain.comparison import Comparison, TextPair, changed_ranges
+from anaphora.explain.comparison import Comparison, Region, TextPair, changed_ranges
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.structure_kinds import keep_old_text
 
@@ -29,7 +29,7 @@ def template(c: Comparison) -> Finding | None:
     if c.new.body.prompt is not None or c.old.body.prompt is not None:
         return None
     old, new = c.old_region(), c.new_region()
-    if not _is_templates_doing(c, old.message, new.message, {old.name, new.name}):
+    if not _is_templates_doing(c, old, new):
         return None
     place = c.num_common_chars
     if "template-preamble" in {old.name, new.name} and not (old.message or new.message):
@@ -55,16 +55,10 @@ def template(c: Comparison) -> Finding | None:
     )
 
 
-def _is_templates_doing(c: Comparison, old_index: int | None, new_index: int | None, names: set[str]) -> bool:
+def _is_templates_doing(c: Comparison, old: Region, new: Region) -> bool:
     equal = c.num_equal_messages
     num_old, num_new = len(c.old_keys), len(c.new_keys)
-    at = [
-        index if index is not None else count if name_is_end else -1
-        for index, count, name_is_end in (
-            (old_index, num_old, c.old_region().name in {"generation-prompt", ""}),
-            (new_index, num_new, c.new_region().name in {"generation-prompt", ""}),
-        )
-    ]
+    at = [_place(old, num_old), _place(new, num_new)]
     if max(at) < equal:
         return True
     # One request goes on where the other asks for a reply: the reply's header is the template's in both.
@@ -73,6 +67,13 @@ def _is_templates_doing(c: Comparison, old_index: int | None, new_index: int | N
     if equal == num_new == at[1] and num_old > num_new and at[0] == equal:
         return c.old.body.messages[equal].get("role") == "assistant" and _is_header_other(c)
     return False
+
+
+def _place(region: Region, num_messages: int) -> int:
+    """Return the message that holds a region: -1 before all messages, their number behind the last one."""
+    if region.message is not None:
+        return region.message
+    return num_messages if region.name in {"generation-prompt", ""} else -1
 
 
 def _is_header_other(c: Comparison) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from anaphora.explain.comparison import Comparison
 from anaphora.explain.finding import Finding
+from anaphora.explain.records import PromptRecord
 from anaphora.explain.values import pieces
 
 MAX_MARKERS = 4
@@ -22,12 +22,12 @@ class Block(NamedTuple):
     marker: Mapping[str, Any] | None
 
 
-def marker(c: Comparison) -> Finding | None:
+def marker(record: PromptRecord) -> Finding | None:
     """Name the first marker that is missing, one too many, or where nothing can be found again."""
-    body = c.new.body.source
+    body = record.body.source
     blocks = list_blocks(body)
     places = [i for i, block in enumerate(blocks) if block.marker is not None]
-    found = _wrong_marker(body, blocks, places, len(c.new_ids))
+    found = _wrong_marker(body, blocks, places, len(record.token_ids))
     if found is None:
         return None
     path, advice = found

@@ -223,7 +223,7 @@ def json_written(c: Comparison) -> Finding | None:
     if values is None:
         return None
     old, new = values
-    is_order = _order(old) != _order(new)
+    is_order = canonical_in_order(old) != canonical_in_order(new)
     spot = max(0, pair.offset - 20)
     return _json_finding(
         is_order=is_order,
@@ -239,7 +239,7 @@ def _json_tools(c: Comparison) -> Finding | None:
     if old != new:
         return None
     path = difference_path(list(c.old.body.tools), list(c.new.body.tools), "tools") or "tools"
-    is_order = _order(c.old.body.tools) != _order(c.new.body.tools)
+    is_order = canonical_in_order(c.old.body.tools) != canonical_in_order(c.new.body.tools)
     place = c.num_common_chars
     texts = [record.prompt.text[max(0, place - 20) : place + 60] for record in (c.old, c.new)]
     return _json_finding(
@@ -265,13 +265,8 @@ def _json_finding(*, is_order: bool, path: str, old: str, new: str, fix: Callabl
     )
 
 
-def _order(value: Any) -> str:
-    """A text that keeps the order of keys and forgets how numbers and strings are written."""
-    return canonical_in_order(value)
-
-
 def canonical_in_order(value: Any) -> str:
-    """Return one text for a value and the order of its keys."""
+    """Return a text that keeps the order of keys and forgets how numbers and strings are written."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{json.dumps(str(k))}:{canonical_in_order(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -50,7 +50,6 @@ _NO_PERSON = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|[A-Z])\. ?)*[A-Z][\w'’-]*(?: (?:[A-Z]\.|[A-Z][\w'’-]*))*")
-_HANDLE = re.compile(r"[\w@.+-]{0,80}\w")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}")
 
 
@@ -279,13 +278,10 @@ def _volatile_tool(c: Comparison) -> Finding | None:
         old=value.old,
         new=value.new,
         fix=lambda: Fix(
-            "take the value out of the tools", bodies=(c.old.body, _with_tools_of(c.new.body, c.old.body))
+            "take the value out of the tools",
+            bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools)),
         ),
     )
-
-
-def _with_tools_of(body: ChatBody, other: ChatBody) -> ChatBody:
-    return replace(body, tools=other.tools)
 
 
 def _is_at(c: Comparison, pair: TextPair) -> bool:

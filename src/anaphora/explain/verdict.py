@@ -264,8 +264,7 @@ class _Verdict:
         return [finding for finder in CONTENT_FINDERS if (finding := finder(c)) is not None]
 
     def _marker(self) -> Finding | None:
-        c = self._comparison or Comparison(self._request, self._request)
-        return marker_kinds.marker(c)
+        return marker_kinds.marker(self._request)
 
     def _architecture(self) -> Finding | None:
         sub = next((sub for sub in _ARCHITECTURE if self._books.get(sub)), None)

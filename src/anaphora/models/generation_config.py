@@ -8,7 +8,7 @@ from typing import Any
 from anaphora.errors import InvalidRequestError, ModelError
 from anaphora.request import SamplingParams
 
-FILE_NAME = "generation_config.json"
+GENERATION_CONFIG = "generation_config.json"
 FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -18,11 +18,11 @@ def read_generation_config(folder: Path) -> dict[str, Any]:
     A file that recommends greedy decoding (`do_sample` false) recommends nothing here, as in vLLM.
     """
     try:
-        data = json.loads((folder / FILE_NAME).read_text("utf-8"))
+        data = json.loads((folder / GENERATION_CONFIG).read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / FILE_NAME} cannot be read: {error}") from error
+        raise ModelError(f"{folder / GENERATION_CONFIG} cannot be read: {error}") from error
     if not isinstance(data, dict) or data.get("do_sample") is False:
         return {}
     return check_recommended({name: data[name] for name in FIELDS if data.get(name) is not None}, str(folder))

@@ -191,9 +191,7 @@ class Scheduler:
         """
         self._manager.pool.lapse(now)
         current = PlanningPass(self._config.max_num_batched_tokens)
-        decodes = [request for request in self._running if self._is_decoding(request)]
-        prefills = [request for request in self._running if not self._is_decoding(request)]
-        for request in [*decodes, *prefills]:
+        for request in sorted(self._running, key=lambda request: not self._is_decoding(request)):
             self._plan_running(current, request)
         if not current.has_preempted:
             for request in self._admission.admit(current, len(self._running), now):

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anaphora.errors import EngineDeadError, InvalidRequestError
+from anaphora.metrics.exposition import CONTENT_TYPE
 from anaphora.server.serving import Serving
 from anaphora.server.validation import show
 from anaphora.server.wire_errors import error_response, json_response
@@ -29,7 +30,7 @@ class AdminEndpoints:
     async def metrics(self, request: Request) -> Response:
         """Answer in the Prometheus text format."""
         text = self._serving.engine.metrics_text()
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def version(self, request: Request) -> Response:
         """Answer with our name and version."""

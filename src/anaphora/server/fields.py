@@ -5,7 +5,7 @@ defines is counted.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,12 @@ class UnknownFields:
         self._count = count
         self._strict = strict
         self._seen: set[str] = set()
+
+    def report_others(self, value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
+        """Take note of every field of an object that is not among the known ones; `path` is the object's."""
+        for name in value:
+            if name not in known:
+                self.report(f"{path}.{name}")
 
     def report(self, path: str) -> None:
         """Take note of an unknown field."""

@@ -52,7 +52,7 @@ def _check_message(value: Any, path: str, unknown: UnknownFields) -> dict[str, A
     for name, refusal in REFUSED_MESSAGE_FIELDS.items():
         if name in message:
             refusal.check(f"{path}.{name}", message[name])
-    _report_unknown(message, MESSAGE_FIELDS, "messages[]", unknown)
+    unknown.report_others(message, MESSAGE_FIELDS, "messages[]")
     for name in ("name", "tool_call_id"):
         _expect_text(message.get(name, ""), f"{path}.{name}")
     if message["role"] == "tool":
@@ -79,7 +79,7 @@ def _check_part(part: Any, path: str, unknown: UnknownFields) -> None:
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in PART_TEXTS:
         raise wrong(f"{path}.type", kind, '"text"; this server reads text only')
-    _report_unknown(part, PART_FIELDS, "messages[].content[]", unknown)
+    unknown.report_others(part, PART_FIELDS, "messages[].content[]")
     _expect_text(part.get(PART_TEXTS[kind]), f"{path}.{PART_TEXTS[kind]}")
 
 
@@ -103,8 +103,8 @@ def _check_tool_call(call: Any, path: str, unknown: UnknownFields) -> None:
         raise wrong(f"{path}.type", call["type"], '"function"')
     if call.get("id") is not None:
         _expect_text(call["id"], f"{path}.id")
-    _report_unknown(call, _CALL_FIELDS, "messages[].tool_calls[]", unknown)
-    _report_unknown(function, _CALLED_FIELDS, "messages[].tool_calls[].function", unknown)
+    unknown.report_others(call, _CALL_FIELDS, "messages[].tool_calls[]")
+    unknown.report_others(function, _CALLED_FIELDS, "messages[].tool_calls[].function")
     for name in ("name", "arguments"):
         _expect_text(function.get(name), f"{path}.function.{name}")
 
@@ -112,9 +112,3 @@ def _check_tool_call(call: Any, path: str, unknown: UnknownFields) -> None:
 def _expect_text(value: Any, path: str) -> None:
     if not isinstance(value, str):
         raise wrong(path, value, "a string")
-
-
-def _report_unknown(value: dict[str, Any], known: frozenset[str], path: str, unknown: UnknownFields) -> None:
-    for name in value:
-        if name not in known:
-            unknown.report(f"{path}.{name}")

@@ -23,7 +23,6 @@ from anaphora.server.retention import DEFAULT_TTL, read_ttl
 from anaphora.server.serving import Serving
 from anaphora.server.sse import run_while_wanted
 from anaphora.server.tenants import check_cache_salt
-from anaphora.server.tools import check_tools
 from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
@@ -55,14 +54,8 @@ class PinEndpoint:
         return json_response(answer, headers=cache_headers(output.usage))
 
     async def _prompt(self, body: PinBody) -> Prompt:
-        if (body.prompt is None) == (body.messages is None):
-            raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
-        tools = check_tools(body.tools, self._serving.unknown_fields)
-        if tools and body.messages is None:
-            raise wrong("tools", body.tools, "left out unless messages are sent")
+        tools = self._serving.check_source(body)
         if body.messages is not None:
-            if body.add_special_tokens:
-                raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
             messages = check_messages(body.messages, self._serving.unknown_fields)
             # What comes after the messages differs from one request to the next.
             return await self._serving.render(messages, tools, add_generation_prompt=False)

@@ -62,9 +62,7 @@ def _read(value: Any, path: str, general_path: str, unknown: UnknownFields) -> f
         raise wrong(path, value, 'an object such as {"type": "ephemeral", "ttl": "5m"}')
     if value.get("type") != "ephemeral":
         raise wrong(f"{path}.type", value.get("type"), '"ephemeral"')
-    for name in value:
-        if name not in _FIELDS:
-            unknown.report(f"{general_path}.{name}")
+    unknown.report_others(value, _FIELDS, general_path)
     ttl = value.get("ttl")
     return read_ttl(DEFAULT_TTL if ttl is None else ttl, f"{path}.ttl")
 

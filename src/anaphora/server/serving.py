@@ -9,12 +9,13 @@ from starlette.requests import Request
 
 from anaphora.config import ServerConfig
 from anaphora.engine.protocols import EngineClient
-from anaphora.errors import UnknownModelError
-from anaphora.server.bodies import AnyBody, ModelBody, parse_body
+from anaphora.errors import InvalidRequestError, UnknownModelError
+from anaphora.server.bodies import AnyBody, ModelBody, PinBody, TokenizeBody, parse_body
 from anaphora.server.fields import UnknownFields
 from anaphora.server.prompts import ChatRenderer, Prompt, TextLimit, render_chat
 from anaphora.server.sse import Stopping
-from anaphora.server.validation import read_json, show
+from anaphora.server.tools import check_tools
+from anaphora.server.validation import read_json, show, wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,17 @@ class Serving:
         if isinstance(body, ModelBody) and body.model is not None:
             self.check_model(body.model)
         return body
+
+    def check_source(self, body: TokenizeBody | PinBody) -> list[dict[str, Any]] | None:
+        """Return the checked tools of a body that has either a prompt, or messages with what belongs to them."""
+        if (body.prompt is None) == (body.messages is None):
+            raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
+        tools = check_tools(body.tools, self.unknown_fields)
+        if tools and body.messages is None:
+            raise wrong("tools", body.tools, "left out unless messages are sent")
+        if body.messages is not None and body.add_special_tokens:
+            raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
+        return tools
 
     async def render(
         self,

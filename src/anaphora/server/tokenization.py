@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anaphora.errors import InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.server.bodies import DetokenizeBody, TokenizeBody
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import check_token_ids, encode
 from anaphora.server.serving import Serving
-from anaphora.server.tools import check_tools
 from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
@@ -36,12 +34,8 @@ class TokenizationEndpoints:
         )
 
     async def _token_ids(self, body: TokenizeBody) -> Sequence[TokenId]:
-        if (body.prompt is None) == (body.messages is None):
-            raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
-        tools = check_tools(body.tools, self._serving.unknown_fields)
+        tools = self._serving.check_source(body)
         if body.prompt is not None:
-            if tools:
-                raise wrong("tools", body.tools, "left out unless messages are sent")
             add_special_tokens = body.add_special_tokens is not False
             return await encode(
                 body.prompt,
@@ -50,8 +44,6 @@ class TokenizationEndpoints:
                 self._serving.text_limit,
                 add_special_tokens=add_special_tokens,
             )
-        if body.add_special_tokens:
-            raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
         messages = check_messages(body.messages, self._serving.unknown_fields)
         prompt = await self._serving.render(messages, tools, add_generation_prompt=body.add_generation_prompt)
         return prompt.token_ids

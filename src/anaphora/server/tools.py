@@ -58,9 +58,7 @@ def _check_function(value: dict[str, Any], path: str, unknown: UnknownFields) ->
 
 
 def _known(value: dict[str, Any], known: frozenset[str], path: str, unknown: UnknownFields) -> dict[str, Any]:
-    for name in value:
-        if name not in known and name not in _HINTS:
-            unknown.report(f"{path}.{name}")
+    unknown.report_others(value, known | _HINTS, path)
     return {name: item for name, item in value.items() if name in known and item is not None}
 
 

@@ -60,13 +60,14 @@ def load_runner(
 
 def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -> KVStore:
     page_bytes = bytes_per_page(model.kv_ports)
+    free_bytes = free_memory_bytes()
     num_pages = pages_that_fit(
         page_bytes,
         num_pages=config.num_pages,
         kv_cache_memory_bytes=config.kv_cache_memory_bytes,
-        free_bytes=free_memory_bytes(),
+        free_bytes=free_bytes,
     )
-    check_memory_is_there(num_pages * page_bytes, free_memory_bytes())
+    check_memory_is_there(num_pages * page_bytes, free_bytes)
     check_one_request_fits(num_pages, max_model_len, model.page_size, page_bytes)
     kv_store = KVStore(model.kv_ports, num_pages)
     kv_store.touch(TOUCHED_BYTES // page_bytes)

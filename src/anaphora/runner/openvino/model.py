@@ -13,8 +13,8 @@ import numpy as np
 import openvino as ov
 
 from anaphora.errors import ModelError
+from anaphora.models.resolve import IR_FILE
 from anaphora.runner.openvino.kv_store import KVPort
-from anaphora.runner.openvino.model_files import MODEL
 from anaphora.runner.openvino.native_errors import reason_of
 
 LOGIT_ROWS = "logit_rows"
@@ -58,7 +58,7 @@ def load_paged_model(folder: Path, dtype: str) -> PagedModel:
     core = ov.Core()
     precision = choose_precision(dtype, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
     try:
-        model = core.read_model(folder / MODEL)
+        model = core.read_model(folder / IR_FILE)
         _page_attention(model)
         _gather_rows_before_head(model)
         compiled = core.compile_model(model, "CPU", _settings(precision))

@@ -12,9 +12,11 @@ from typing import Any
 
 from anaphora.errors import ConfigError, ModelError
 from anaphora.ids import TokenId
+from anaphora.models.generation_config import GENERATION_CONFIG
+from anaphora.models.resolve import IR_FILE
 from anaphora.runner.openvino.gguf_conversion import convert_gguf, file_digest
 
-MODEL = "openvino_model.xml"
+WEIGHTS = "openvino_model.bin"
 TOKENIZER = "openvino_tokenizer.xml"
 DETOKENIZER = "openvino_detokenizer.xml"
 TOKENIZER_REMEDY = (
@@ -47,7 +49,7 @@ def open_model_files(path: Path, cache_folder: Path) -> ModelFiles:
     """
     if path.is_dir():
         _check_folder(path)
-        weights = _digest_of(path / MODEL, path / "openvino_model.bin")
+        weights = _digest_of(path / IR_FILE, path / WEIGHTS)
         tokenizer = _digest_of(path / TOKENIZER, path / "openvino_tokenizer.bin")
         return _describe(path, path.resolve().name, weights, tokenizer)
     folder, digest = convert_gguf(path, cache_folder)
@@ -75,8 +77,8 @@ def choose_max_model_len(context_length: int | None, wanted: int | None) -> int:
 
 def _check_folder(folder: Path) -> None:
     for name, remedy in (
-        (MODEL, "export one with `optimum-cli export openvino --model NAME FOLDER`, or name a .gguf file"),
-        ("openvino_model.bin", "copy it there, or export the model again"),
+        (IR_FILE, "export one with `optimum-cli export openvino --model NAME FOLDER`, or name a .gguf file"),
+        (WEIGHTS, "copy it there, or export the model again"),
         (TOKENIZER, TOKENIZER_REMEDY),
         (DETOKENIZER, TOKENIZER_REMEDY),
     ):
@@ -95,7 +97,7 @@ def _digest_of(*paths: Path) -> bytes:
 
 def _describe(folder: Path, name: str, weights_digest: bytes, tokenizer_digest: bytes) -> ModelFiles:
     config = _read_json(folder / "config.json")
-    generation = _read_json(folder / "generation_config.json")
+    generation = _read_json(folder / GENERATION_CONFIG)
     text_config = config.get("text_config", config)  # where a model is more than a language model
     return ModelFiles(
         folder=folder,
