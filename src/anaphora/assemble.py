@@ -4,6 +4,7 @@ Decides nothing else: settings go in, an engine or an application comes out. Ope
 when an engine is built.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +18,14 @@ from anaphora.cache.events import CacheListeners
 from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.manager import KVManager
 from anaphora.cache.pins import pinnable_pages
-from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig, check_hash_strength
+from anaphora.config import (
+    EngineConfig,
+    ExplainConfig,
+    KVLayout,
+    ModelConfig,
+    ServerConfig,
+    check_hash_strength,
+)
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
@@ -25,7 +33,11 @@ from anaphora.engine.hash_choice import choose_hash_algorithm
 from anaphora.engine.protocols import Clock, Runner
 from anaphora.engine.protocols import Tokenizer as AnyTokenizer
 from anaphora.errors import ModelError
-from anaphora.metrics.counters import Metrics, RequestCounts
+from anaphora.explain.ghosts import Ghosts
+from anaphora.explain.history import History, HistoryLimits
+from anaphora.explain.records import HitLaw
+from anaphora.explain.watch import AdmissionWatch
+from anaphora.metrics.counters import ExplainMemory, Metrics, RequestCounts
 from anaphora.metrics.exposition import exposition
 from anaphora.models.cache_folder import cache_folder
 from anaphora.models.chat_renderer import ChatRenderer
@@ -36,7 +48,8 @@ from anaphora.models.tokenizer import Tokenizer
 from anaphora.scheduler.events import SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
-from anaphora.server.prompt_records import BodyRenderer
+from anaphora.server.explainer import Explainer, Reading
+from anaphora.server.prompt_records import BodyRenderer, served_body
 
 if TYPE_CHECKING:
     from anaphora.runner.openvino.loader import LoadedRunner
@@ -70,6 +83,7 @@ class Engine:
     manager: KVManager
     scheduler: Scheduler
     metrics: Metrics
+    explainer: Explainer | None
     clock: Clock
 
     @property
@@ -154,9 +168,16 @@ def body_renderer(
 
 
 def build_engine(
-    config: EngineConfig, *, model: LoadedModel | None = None, progress: PullProgress = ignore_progress
+    config: EngineConfig,
+    *,
+    model: LoadedModel | None = None,
+    explain: ExplainConfig | None = None,
+    progress: PullProgress = ignore_progress,
 ) -> Engine:
-    """Return an engine; the model of the settings is loaded unless one is handed in."""
+    """Return an engine; the model of the settings is loaded unless one is handed in.
+
+    It has an explainer if `explain` asks for one.
+    """
     hash_algorithm = choose_hash_algorithm(config.cache.prefix_caching_hash_algo, os.environ)
     model = model or load_model(config, progress=progress)
     served = config.model.served_model_name or (model.name,)
@@ -172,10 +193,33 @@ def build_engine(
         read_requests=lambda: RequestCounts(
             scheduler.num_running, scheduler.num_waiting - scheduler.num_deferred, scheduler.num_deferred
         ),
+        read_explain_memory=lambda: explain_memory(ghosts, history),
+    )
+    ghosts, history, explainer = Ghosts(0), None, None
+    if explain is not None and explain.explain_requests:
+        ghosts = Ghosts(explain.explain_ghosts)
+        history = History(
+            HistoryLimits(explain.explain_requests, explain.explain_memory, float(explain.explain_ttl_s))
+        )
+        explainer = make_explainer(config, model, history, metrics)
+    watches = (
+        []
+        if explainer is None
+        else [
+            AdmissionWatch(
+                ghosts,
+                explainer.note,
+                block_size=layout.block_size,
+                exact_reuse=config.cache.exact_reuse,
+                is_caching=config.cache.enable_prefix_caching,
+                find_block=lambda digest: manager.pool.index.get(digest),  # noqa: PLW0108 - there is no manager yet
+                find_owner=lambda digest: manager.pending.owner(digest),  # noqa: PLW0108 - as above
+            )
+        ]
     )
     manager = KVManager(
         layout,
-        CacheListeners([metrics]),
+        CacheListeners([metrics, *watches]),
         enable_prefix_caching=config.cache.enable_prefix_caching,
         exact_reuse=config.cache.exact_reuse,
         policy=make_policy(config.cache.eviction_policy, layout),
@@ -189,7 +233,7 @@ def build_engine(
         model_fingerprint=model.fingerprint,
         max_model_len=model.max_model_len,
         exact_reuse=config.cache.exact_reuse,
-        listener=SchedulerListeners([metrics]),
+        listener=SchedulerListeners([metrics, *watches]),
     )
     core = EngineCore(scheduler, model.runner, model.tokenizer, clock, seed=config.model.seed)
     return Engine(
@@ -200,7 +244,33 @@ def build_engine(
         manager=manager,
         scheduler=scheduler,
         metrics=metrics,
+        explainer=explainer,
         clock=clock,
+    )
+
+
+def make_explainer(config: EngineConfig, model: LoadedModel, history: History, metrics: Metrics) -> Explainer:
+    """Return what says why the prompts of a model were not reused."""
+    layout = model.runner.layout
+    bodies = BodyRenderer(None if model.renderer is None else model.renderer.template, model.tokenizer)
+    return Explainer(
+        history,
+        Reading(body=served_body, prompt=bodies.rebuilt, render=bodies),
+        HitLaw(layout.block_size, layout.min_prefill_tokens),
+        count_missed=metrics.count_missed,
+        count_failure=metrics.count_explain_failure,
+        is_lru=config.cache.eviction_policy == "lru",
+        coalesce_deadline_ms=config.scheduler.coalesce_deadline_ms,
+    )
+
+
+def explain_memory(ghosts: Ghosts, history: History | None) -> ExplainMemory:
+    """Return what is remembered for explanations, and nothing where there are none."""
+    if history is None:
+        return ExplainMemory()
+    return ExplainMemory(
+        {"requests": len(history), "bytes": history.size_bytes, "ghosts": len(ghosts)},
+        {"requests": history.num_forgotten, "ghosts": ghosts.num_forgotten},
     )
 
 
@@ -226,11 +296,16 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        explainer = engine.explainer
         client.start()
+        if explainer is not None:
+            explainer.start()
         try:
             yield
         finally:
             await client.stop()
+            if explainer is not None:
+                await asyncio.to_thread(explainer.stop)
 
     return create_app(
         client,
@@ -242,5 +317,6 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
         count_unknown_field=engine.metrics.count_unknown_field,
         count_unplaced_mark=engine.metrics.count_unplaced_mark,
         strict_fields=strict_fields,
+        explainer=engine.explainer,
         lifespan=lifespan,
     )

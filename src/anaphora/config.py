@@ -173,6 +173,26 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainConfig:
+    """How much is remembered to say why prompts were not reused.
+
+    `explain_requests` 0 remembers and explains nothing. `explain_memory` 0 keeps digests and counts but no token
+    ids, so that no text can be shown. `explain_ghosts` is how many digests of evicted blocks are kept.
+    """
+
+    explain_requests: int = 10_000
+    explain_memory: int = 64 * 1024 * 1024
+    explain_ttl_s: int = 3600
+    explain_ghosts: int = 65_536
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be honoured."""
+        for name in ("explain_requests", "explain_memory", "explain_ghosts"):
+            _at_least(name, getattr(self, name), 0)
+        _at_least("explain_ttl_s", self.explain_ttl_s, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything an engine is built from."""
 

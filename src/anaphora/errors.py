@@ -9,6 +9,7 @@
     - PermissionDeniedError   the key is right, but not for this endpoint
     - UnknownModelError       no model of that name is served here
     - UnknownRouteError       no such path
+    - UnknownRequestError     no request of that id is remembered for the caller
     - MethodNotAllowedError   the path exists, but not with this verb
     - BodyTooLargeError       the body is over the server's limit
     - ConflictError           cannot be done now because of what is running or pinned
@@ -73,6 +74,10 @@ class UnknownModelError(RequestError):
 
 class UnknownRouteError(RequestError):
     """No such path."""
+
+
+class UnknownRequestError(RequestError):
+    """No request of that id is remembered for the caller."""
 
 
 class MethodNotAllowedError(RequestError):

@@ -113,7 +113,7 @@ def test_without_caching_they_are_the_same(
 ) -> None:
     engine = bench.engine(enable_prefix_caching=False)
     assert told(score(engine, prompts)) == told(cold)
-    assert engine.metrics.snapshot().bypassed_tokens == sum(LENGTHS)
+    assert engine.metrics.snapshot().missed_tokens["bypassed", ""] == sum(LENGTHS)
 
 
 def test_a_preempted_prefill_tells_what_it_tells_undisturbed(bench: Bench, prompts: list[list[int]]) -> None:

@@ -111,7 +111,11 @@ def test_with_caching_off_everything_is_computed_and_nothing_is_queried() -> Non
     engine.run(range(16))
     seen = engine.run(range(16))
     assert (seen.prefix_cache_queries, seen.prefix_cache_hits) == (0, 0)
-    assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached, seen.bypassed_tokens) == (32, 0, 32)
+    assert (seen.prompt_tokens_computed, seen.prompt_tokens_cached, seen.missed_tokens["bypassed", ""]) == (
+        32,
+        0,
+        32,
+    )
     engine.check_books(num_requests=2)
 
 
@@ -119,7 +123,11 @@ def test_a_prompt_that_is_not_looked_up_is_bypassed_and_published_all_the_same()
     engine = Engine(num_pages=20)
     engine.run(range(16), skips=True)
     seen = engine.run(range(16))
-    assert (seen.prefix_cache_queries, seen.prefix_cache_hits, seen.bypassed_tokens) == (16, 12, 16)
+    assert (seen.prefix_cache_queries, seen.prefix_cache_hits, seen.missed_tokens["bypassed", ""]) == (
+        16,
+        12,
+        16,
+    )
     assert engine.run(range(16), skips=True).prompt_tokens_cached == 12
     engine.check_books(num_requests=3)
 

@@ -116,13 +116,13 @@ def test_an_arrival_that_is_not_admitted_counts_nothing(story: Story) -> None:
 def test_a_request_that_skips_reading_is_in_neither_counter(story: Story) -> None:
     story.admit(make_request(skips=True), num_cached=0)
     assert (story.seen.prefix_cache_queries, story.seen.prefix_cache_hits) == (0, 0)
-    assert story.seen.bypassed_tokens == 48
+    assert story.seen.missed_tokens["bypassed", ""] == 48
 
 
 def test_a_prompt_that_is_looked_up_is_not_bypassed_whatever_it_hits(story: Story) -> None:
     story.admit(make_request(), num_cached=0)
     story.admit(make_request("s"), num_cached=32)
-    assert story.seen.bypassed_tokens == 0
+    assert story.seen.missed_tokens["bypassed", ""] == 0
 
 
 def test_with_caching_off_queries_and_hits_stay_zero() -> None:
@@ -131,7 +131,7 @@ def test_with_caching_off_queries_and_hits_stay_zero() -> None:
     story.admit(request := make_request(), num_cached=0)
     story.append(request, 0.5)
     assert (story.seen.prefix_cache_queries, story.seen.prefix_cache_hits) == (0, 0)
-    assert story.seen.bypassed_tokens == 48
+    assert story.seen.missed_tokens["bypassed", ""] == 48
     assert story.seen.prompt_tokens_computed == 48
 
 

@@ -8,7 +8,13 @@ import pytest
 from anaphora.cache.pool import PageUsage
 from anaphora.config import CacheConfig, KVLayout
 from anaphora.ids import RequestId
-from anaphora.metrics.counters import HistogramSnapshot, Metrics, MetricsSnapshot, RequestCounts
+from anaphora.metrics.counters import (
+    ExplainMemory,
+    HistogramSnapshot,
+    Metrics,
+    MetricsSnapshot,
+    RequestCounts,
+)
 from anaphora.metrics.exposition import CONTENT_TYPE, FAMILIES, exposition
 from anaphora.request import FinishReason, Request, SamplingParams
 
@@ -46,10 +52,21 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 48
 # HELP vllm:prefix_cache_hits_total Prompt tokens found in the prefix cache, once per request, at its first admission.
 # TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 32
-# HELP anaphora:prefix_cache_miss_tokens_total Prompt tokens that were not cached, by cause, once per request: bypassed \
-= not looked up, because caching is off or every token had to be computed. Bypassed tokens are no queries.
+# HELP anaphora:prefix_cache_miss_tokens_total Prompt tokens that were not cached, by cause, once per request. Their sum \
+without bypassed (not looked up, because caching is off or every token had to be computed) is the queries less the hits.
 # TYPE anaphora:prefix_cache_miss_tokens_total counter
 anaphora:prefix_cache_miss_tokens_total{cause="bypassed",engine="0",model_name="m",sub=""} 9
+anaphora:prefix_cache_miss_tokens_total{cause="law",engine="0",model_name="m",sub="last_token"} 2
+anaphora:prefix_cache_miss_tokens_total{cause="new",engine="0",model_name="m",sub=""} 14
+# HELP anaphora:explain_failures_total Verdicts that could not be made: a bug of ours.
+# TYPE anaphora:explain_failures_total counter
+anaphora:explain_failures_total{engine="0",model_name="m"} 0
+# HELP anaphora:explain_remembered What explanations rest on: requests, their bytes, evicted blocks.
+# TYPE anaphora:explain_remembered gauge
+anaphora:explain_remembered{engine="0",model_name="m",what="requests"} 3
+# HELP anaphora:explain_forgotten_total Requests and evicted blocks that are no longer remembered.
+# TYPE anaphora:explain_forgotten_total counter
+anaphora:explain_forgotten_total{engine="0",model_name="m",what="ghosts"} 5
 # HELP vllm:prompt_tokens_total Prompt tokens of requests that got a first token or asked for none.
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0",model_name="m"} 48
@@ -121,6 +138,9 @@ NAMES = [
     "anaphora:block_rounding_tokens_total",
     "anaphora:coalesce_timeouts_total",
     "anaphora:coalesced_tokens_total",
+    "anaphora:explain_failures_total",
+    "anaphora:explain_forgotten_total",
+    "anaphora:explain_remembered",
     "anaphora:page_evictions_total",
     "anaphora:pages",
     "anaphora:pin_refusals_total",
@@ -167,12 +187,14 @@ def snapshot() -> MetricsSnapshot:
         read_pages=lambda: PageUsage(4, 1, 5),
         read_pinned_pages=lambda: 2,
         read_requests=lambda: RequestCounts(running=3, waiting_for_capacity=4, deferred=1),
+        read_explain_memory=lambda: ExplainMemory({"requests": 3}, {"ghosts": 5}),
     )
     request = Request(
         request_id=RequestId("r"), token_ids=[1] * 48, params=SamplingParams(), seed=0, arrival_time=1.0
     )
     request.num_cached_tokens = 32
     metrics.request_admitted(request, 1.0)
+    metrics.count_missed({("new", ""): 14, ("law", "last_token"): 2})
     skipping = Request(
         request_id=RequestId("s"),
         token_ids=[1] * 9,

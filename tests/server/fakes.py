@@ -17,6 +17,7 @@ from anaphora.errors import InvalidRequestError
 from anaphora.ids import TokenId
 from anaphora.models.spans import SpanMap
 from anaphora.request import FinishReason, RequestOutput, TokenLogprob, TokenLogprobs, Usage
+from anaphora.scheduler.probe import Probe
 from anaphora.server.app import create_app
 from anaphora.server.serve import GRACE_S, Server, bind
 
@@ -104,6 +105,7 @@ class FakeEngine:
         self.failure: str | None = None
         self.can_reset = True
         self.resets: list[bool] = []
+        self.probes: list[tuple[bytes, bytes | None, str | None]] = []
         self.requests: list[GenerateInput] = []
         self.finished: list[str] = []
         self.aborted: list[str] = []
@@ -173,6 +175,12 @@ class FakeEngine:
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         self.resets.append(reset_running_requests)
         return self.can_reset or reset_running_requests
+
+    async def probe(
+        self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None
+    ) -> Probe:
+        self.probes.append((bytes(token_ids), tenant_salt, cache_salt))
+        return Probe(cached_tokens=1, best_possible_reuse=len(token_ids) - 1, block_size=1)
 
     def metrics_text(self) -> str:
         return "# TYPE vllm:prompt_tokens_total counter\nvllm:prompt_tokens_total 0\n"

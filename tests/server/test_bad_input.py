@@ -80,7 +80,16 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("cache_control", {"type": "ephemeral", "ttl": 300}, "cache_control.ttl", ["300", '"5m" or "1h"']),
     ("cache_control", {"type": "ephemeral", "ttl": ["1h"]}, "cache_control.ttl", ["a list", '"5m" or "1h"']),
     ("return_token_ids", True, "return_token_ids", ["not supported"]),
-    ("anaphora", {"explain": True}, "anaphora", ["not supported"]),
+    ("anaphora", {"explain": True}, "anaphora.explain", ["--explain-requests 0"]),
+    ("anaphora", {"explain": 1}, "anaphora.explain", ["1", "true or false"]),
+    ("anaphora", True, "anaphora", ["true", '{"explain": true}']),
+    ("prompt_cache_options", "on", "prompt_cache_options", ["on", "an object"]),
+    (
+        "prompt_cache_options",
+        {"comparison_response_id": 7},
+        "prompt_cache_options.comparison_response_id",
+        ["7", "the id of a response"],
+    ),
 ]
 BAD_FIELDS_OF_COMPLETIONS: list[Row] = [
     ("prompt", "", "prompt", ["empty", "send some text"]),

@@ -17,6 +17,7 @@ def generation(num_prompts: int = 1, n: int = 1) -> Generation:
     """A call with prompts of one token."""
     return Generation(
         call_id="call",
+        source={},
         prompts=[Prompt(f"prompt[{i}]", [i]) for i in range(num_prompts)],
         params=[SamplingParams(n=n)] * num_prompts,
         tenant_salt=None,

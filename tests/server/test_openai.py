@@ -73,7 +73,6 @@ def test_a_chat_completion_has_the_documented_shape() -> None:
         "usage": usage(len("<user>hi<assistant>"), 3, written=16),
     }
     assert bytes(engine.requests[0].prompt_token_ids) == b"<user>hi<assistant>"
-    assert engine.requests[0].spans is not None
 
 
 def test_counts_of_zero_are_sent_as_zero() -> None:

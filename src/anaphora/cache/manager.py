@@ -13,7 +13,7 @@ from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.hashing import SHA256, BlockDigest, HashAlgorithm
 from anaphora.cache.lookup import Lookup, PrefixFinder
-from anaphora.cache.page import Block, PageCopy
+from anaphora.cache.page import Block, Page, PageCopy
 from anaphora.cache.page_table import PageTable
 from anaphora.cache.pending import PendingBlocks
 from anaphora.cache.pool import PagePool
@@ -159,11 +159,13 @@ class KVManager:
             self._listener.token_mismatch(digest)
         table = self._tables[request_id]
         assert not table.pages, f"{request_id} is admitted twice"
+        num_cached = lookup.num_page_tokens if source is None else lookup.cached_tokens
+        self._listener.prompt_admitted(request_id, table.chain, num_cached, lookup.num_allowed_blocks)
         self.pool.touch(lookup.pages)
         if source:
             self.pool.touch([source])
         table.add_pages(lookup.pages)
-        table.add_pages(self.pool.take(self.num_pages_for(num_tokens) - len(lookup.pages)))
+        table.add_pages(self._take(request_id, self.num_pages_for(num_tokens) - len(lookup.pages)))
         table.num_computed_tokens = lookup.num_page_tokens
         table.num_exact_tokens = min(lookup.num_exact_tokens, lookup.num_page_tokens)
         admission = Admission(table.num_computed_tokens) if source is None else self._plan_copy(table, lookup)
@@ -172,6 +174,10 @@ class KVManager:
         )
         self.pending.announce(request_id, self._unpublished(table))
         return admission
+
+    def _take(self, request_id: RequestId, num_pages: int) -> list[Page]:
+        self._listener.room_needed(request_id, num_pages)
+        return self.pool.take(num_pages)
 
     def _unpublished(self, table: PageTable) -> Sequence[BlockDigest]:
         """Return the digests of the blocks that the request's prefill has yet to complete."""
@@ -211,9 +217,9 @@ class KVManager:
         tail = self._shared_tail(table)
         if max(num_new, 0) + (tail is not None) > self.pool.num_free_pages:
             return None
-        copies = [] if tail is None else [self._copy_on_write(table, tail)]
+        copies = [] if tail is None else [self._copy_on_write(request_id, table, tail)]
         if num_new > 0:
-            table.add_pages(self.pool.take(num_new))
+            table.add_pages(self._take(request_id, num_new))
         return copies
 
     def _shared_tail(self, table: PageTable) -> int | None:
@@ -224,9 +230,9 @@ class KVManager:
         index, num_filled = divmod(table.num_computed_tokens, self.layout.page_size)
         return index if num_filled and self.pool.num_holders(table.pages[index]) > 1 else None
 
-    def _copy_on_write(self, table: PageTable, index: int) -> PageCopy:
+    def _copy_on_write(self, request_id: RequestId, table: PageTable, index: int) -> PageCopy:
         """Replace a shared page of a table by a fresh one; who is left alone with the old one writes in place."""
-        shared, fresh = table.pages[index], self.pool.take(1)[0]
+        shared, fresh = table.pages[index], self._take(request_id, 1)[0]
         table.replace_page(index, fresh)
         # The source may be written or taken later in the same step: copies are done first, in order.
         self.pool.release([shared])

@@ -28,6 +28,10 @@ class PendingBlocks:
         """Yield every pending digest."""
         return iter(self._owners)
 
+    def owner(self, digest: BlockDigest) -> RequestId | None:
+        """Return who computes a block now, or None."""
+        return self._owners.get(digest)
+
     def num_leading(self, digests: Sequence[BlockDigest], start: int, end: int) -> int:
         """Return how many of the blocks `start`, `start + 1`, … before `end` are pending without a gap."""
         for index in range(start, end):

@@ -170,6 +170,7 @@ class PagePool:
         """Give up the pins whose time has come, as if their pages were released now; return how many pages."""
         lapsed = self._pins.lapse(now)
         if lapsed:
+            self._listener.pins_lapsed(lapsed)
             self.release(lapsed)
         return len(lapsed)
 

@@ -21,6 +21,7 @@ from anaphora.config import (
     SCHEDULING_POLICIES,
     CacheConfig,
     EngineConfig,
+    ExplainConfig,
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
@@ -35,6 +36,7 @@ SUMMARY = "serve a model over the OpenAI-compatible API"
 EXAMPLE = "anaphora serve --port 8000 --max-num-seqs 16"
 
 _MODEL, _CACHE, _SCHEDULER, _SERVER = ModelConfig(), CacheConfig(), SchedulerConfig(), ServerConfig()
+_EXPLAIN = ExplainConfig()
 API_KEY_VARIABLE = "ANAPHORA_API_KEY"
 
 
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_flags(parser.add_argument_group("model"))
     _add_cache_flags(parser.add_argument_group("prefix cache"))
     _add_scheduler_flags(parser.add_argument_group("scheduler"))
+    _add_explain_flags(parser.add_argument_group("explanations"))
 
 
 def _add_server_flags(group: argparse._ArgumentGroup) -> None:
@@ -231,6 +234,47 @@ def _add_scheduler_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_explain_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--explain-requests",
+        type=count,
+        default=_EXPLAIN.explain_requests,
+        metavar="N",
+        help="how many requests are remembered to say why they missed; 0 is none (default: %(default)s)",
+    )
+    group.add_argument(
+        "--explain-memory",
+        type=count,
+        default=_EXPLAIN.explain_memory,
+        metavar="BYTES",
+        help="memory for their token ids; 0 keeps digests and counts only (default: %(default)s)",
+    )
+    group.add_argument(
+        "--explain-ttl-s",
+        type=count,
+        default=_EXPLAIN.explain_ttl_s,
+        metavar="S",
+        help="for how long a request is remembered (default: %(default)s)",
+    )
+    group.add_argument(
+        "--explain-ghosts",
+        type=count,
+        default=_EXPLAIN.explain_ghosts,
+        metavar="N",
+        help="how many evicted blocks are remembered (default: %(default)s)",
+    )
+
+
+def explain_config(options: argparse.Namespace) -> ExplainConfig:
+    """Return from the flags how much is remembered."""
+    return ExplainConfig(
+        explain_requests=options.explain_requests,
+        explain_memory=options.explain_memory,
+        explain_ttl_s=options.explain_ttl_s,
+        explain_ghosts=options.explain_ghosts,
+    )
+
+
 def engine_config(options: argparse.Namespace) -> EngineConfig:
     """Return the engine's settings from the flags."""
     return EngineConfig(
@@ -307,7 +351,7 @@ def run(options: argparse.Namespace) -> int:
     sock = bind(web.host, web.port)
     try:
         with pull_progress(config.model.model or "the demo model") as progress:
-            engine = build_engine(config, progress=progress)
+            engine = build_engine(config, explain=explain_config(options), progress=progress)
         app = build_app(engine, web, strict_fields=options.strict_fields)
         # What was built lives as long as the process: the collector need not look at it again and again.
         gc.collect()

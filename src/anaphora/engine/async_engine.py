@@ -6,17 +6,20 @@ The only place where the engine's thread touches asyncio: one call into the loop
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from anaphora.engine.core import EngineCore
 from anaphora.engine.loop import Command, EngineLoop
 from anaphora.engine.protocols import Clock, GenerateInput, Tokenizer
 from anaphora.errors import EngineDeadError, InvalidRequestError, RequestError
-from anaphora.ids import RequestId
+from anaphora.ids import RequestId, TokenId
 from anaphora.request import RequestOutput
+from anaphora.scheduler.probe import Probe
 
 STALL_LIMIT_S = 120.0
 """A step that runs longer than this counts as hung."""
 
+Answer = TypeVar("Answer")
 _Stream = asyncio.Queue[RequestOutput | Exception]
 
 
@@ -41,7 +44,7 @@ class AsyncEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = EngineLoop(core, clock, deliver=self._deliver, fail=self._fail)
         self._streams: dict[RequestId, _Stream] = {}
-        self._answers: set[asyncio.Future[bool]] = set()
+        self._answers: set[asyncio.Future[Any]] = set()
         self._error: str | None = None
 
     def start(self) -> None:
@@ -100,16 +103,31 @@ class AsyncEngine:
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget every cached block; see EngineClient."""
+        return await self._ask(
+            lambda core: core.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        )
+
+    async def probe(
+        self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None
+    ) -> Probe:
+        """Return how much of a prompt is cached now; see EngineClient."""
+        return await self._ask(lambda core: core.probe(token_ids, tenant_salt, cache_salt))
+
+    async def _ask(self, question: Callable[[EngineCore], Answer]) -> Answer:
+        """Return what the core answers between two steps, or raise the RequestError that it raises."""
         if self.failure:
             raise EngineDeadError(self.failure)
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-        def reset(core: EngineCore) -> None:
-            is_done = core.reset_prefix_cache(reset_running_requests=reset_running_requests)
-            self._call_in_loop(lambda: None if answer.done() else answer.set_result(is_done))
+        def ask(core: EngineCore) -> None:
+            try:
+                settle = partial(answer.set_result, question(core))
+            except RequestError as error:
+                settle = partial(answer.set_exception, error)
+            self._call_in_loop(lambda: None if answer.done() else settle())
 
         self._answers.add(answer)
-        self._thread.call(reset)
+        self._thread.call(ask)
         try:
             return await answer
         finally:

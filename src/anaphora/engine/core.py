@@ -13,9 +13,9 @@ from anaphora.engine.detokenize import IncrementalDetokenizer
 from anaphora.engine.protocols import Clock, GenerateInput, Runner, Tokenizer
 from anaphora.errors import EngineError
 from anaphora.ids import RequestId, TokenId
-from anaphora.models.spans import SpanMap
 from anaphora.request import FinishReason, Request, RequestOutput, TokenLogprobs, Usage
 from anaphora.scheduler.plan import StepResult
+from anaphora.scheduler.probe import Probe
 from anaphora.scheduler.scheduler import Scheduler, Update
 
 
@@ -28,7 +28,6 @@ class _Live:
 
     request: Request
     detokenizer: IncrementalDetokenizer
-    spans: SpanMap | None
     owner_id: RequestId
     index: int
     prompt_logprobs: list[TokenLogprobs] | None
@@ -82,7 +81,6 @@ class EngineCore:
             self._live[request.request_id] = _Live(
                 request,
                 detokenizer,
-                request_input.spans,
                 request_input.request_id,
                 index,
                 prompt_logprobs,
@@ -118,6 +116,10 @@ class EngineCore:
     def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget every cached block; False while requests hold pages, unless they are to be preempted first."""
         return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+
+    def probe(self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None) -> Probe:
+        """Return how much of a prompt is cached now; see Scheduler."""
+        return self.scheduler.probe(token_ids, tenant_salt, cache_salt)
 
     def step(self) -> StepOutcome:
         """Run one step."""

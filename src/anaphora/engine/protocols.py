@@ -6,9 +6,9 @@ from typing import Protocol
 
 from anaphora.config import KVLayout
 from anaphora.ids import PageId, RequestId, TokenId
-from anaphora.models.spans import SpanMap
 from anaphora.request import RequestOutput, Retention, SamplingParams
 from anaphora.scheduler.plan import StepPlan, StepResult
+from anaphora.scheduler.probe import Probe
 
 
 class Runner(Protocol):
@@ -76,7 +76,6 @@ class GenerateInput:
     """One prompt, ready for the engine.
 
     `tenant_salt` is derived by the server from the API key, never taken from a client.
-    `spans` says where each message lies in the rendered prompt; None for prompts that were no chat.
     `retention` says what to keep of the prompt once it is computed, as far as the pinned share of the pages allows.
     """
 
@@ -85,7 +84,6 @@ class GenerateInput:
     params: SamplingParams
     tenant_salt: bytes | None = None
     cache_salt: str | None = None
-    spans: SpanMap | None = None
     priority: int = 0
     retention: tuple[Retention, ...] = ()
 
@@ -124,6 +122,12 @@ class EngineClient(Protocol):
 
     async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
         """Forget every cached block; False, with nothing changed, while requests hold pages."""
+        ...
+
+    async def probe(
+        self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None
+    ) -> Probe:
+        """Return how much of a prompt is cached now; changes nothing."""
         ...
 
     def metrics_text(self) -> str:

@@ -236,7 +236,8 @@ def _read_prompt(prompt: Any) -> str | tuple[TokenId, ...]:
     )
 
 
-def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a body that a template may render."""
     names = (*SETTINGS, TEMPLATE_ARGUMENTS)
     return {name: body[name] for name in names if body.get(name) is not None}
 
@@ -256,7 +257,7 @@ def _read_chat(body: Mapping[str, Any]) -> ChatBody:
     return ChatBody(
         tuple(map(_without_hints, messages)),
         _objects(body.get("tools"), "tools"),
-        _settings(body),
+        settings_of(body),
         source=body,
     )
 
@@ -278,7 +279,7 @@ def _read_responses(body: Mapping[str, Any]) -> ChatBody:
     return ChatBody(
         tuple(messages),
         _objects(body.get("tools"), "tools"),
-        _settings(body),
+        settings_of(body),
         paths=tuple(paths),
         source=body,
     )
@@ -315,7 +316,7 @@ def _read_anthropic(body: Mapping[str, Any]) -> ChatBody:
     return ChatBody(
         tuple(messages),
         tuple(_anthropic_tool(tool) for tool in _objects(body.get("tools"), "tools")),
-        _settings(body),
+        settings_of(body),
         paths=tuple(paths),
         source=body,
     )

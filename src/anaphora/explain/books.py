@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from anaphora.explain.alignment import Run, gaps_between
 from anaphora.explain.records import HitLaw, Lookup
 
+LAW_CAUSES = frozenset(
+    {"last_token", "block_floor", "one_token", "decode_written", "draft_drop", "checkpoint"}
+)
+"""Causes in the books of a request that are sub-causes of `law` in the metrics."""
+
 MAX_STRETCH_TOKENS = 40
 """A value that changes is no longer than this."""
 
@@ -31,6 +36,11 @@ def partition(
     uncached = num_tokens - lookup.reused_tokens
     assert books.total() == uncached, f"{dict(books)} do not add up to {uncached} of {num_tokens} tokens"
     return {cause: count for cause, count in books.items() if count}
+
+
+def labelled(books: Mapping[str, int]) -> dict[tuple[str, str], int]:
+    """Return the books by cause and sub-cause, as the metrics have them."""
+    return {(("law", cause) if cause in LAW_CAUSES else (cause, "")): count for cause, count in books.items()}
 
 
 def bypassed(num_tokens: int) -> Mapping[str, int]:

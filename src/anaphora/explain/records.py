@@ -5,7 +5,7 @@ Knows nothing of templates and tokenizers; who has them hands in what they gave.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from anaphora.cache.hit_law import max_hit_blocks
 from anaphora.explain.bodies import ChatBody
@@ -70,20 +70,35 @@ class CacheNamespace:
         return "cache_salt" if self.salt != other.salt else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRecord:
-    """One request, as far as explanations need it. `bypassed_by` is what made it read nothing, or None."""
+class Contents(NamedTuple):
+    """What a request asked for, and the prompt that this became."""
 
-    request_id: str
     body: ChatBody
     prompt: RenderedPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRecord:
+    """One request, as far as explanations need it. `bypassed_by` is what made it read nothing, or None.
+
+    `contents` may be made when first asked for, and is called often.
+    """
+
+    request_id: str
+    token_ids: Sequence[TokenId]
+    contents: Callable[[], Contents] = field(repr=False, compare=False)
     namespace: CacheNamespace = CacheNamespace()
     bypassed_by: str | None = None
 
     @property
-    def token_ids(self) -> Sequence[TokenId]:
-        """The prompt's tokens."""
-        return self.prompt.token_ids
+    def body(self) -> ChatBody:
+        """What was asked for."""
+        return self.contents().body
+
+    @property
+    def prompt(self) -> RenderedPrompt:
+        """The prompt as the model gets it."""
+        return self.contents().prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,9 +110,12 @@ class Case:
     is_horizon_whole: bool = True
 
 
-def explain(case: Case) -> Explanation:
-    """Return the explanation of one request. Renders edited bodies again, so it belongs on no hot path."""
-    return _Verdict(case).explanation()
+def explain(case: Case, *, with_counterfactual: bool = True) -> Explanation:
+    """Return the explanation of one request.
+
+    The counterfactual renders edited bodies again: it belongs on no hot path, and may be left out.
+    """
+    return _Verdict(case).explanation(with_counterfactual=with_counterfactual)
 
 
 def nearest_of(request: PromptRecord, earlier: Sequence[PromptRecord], law: HitLaw) -> PromptRecord | None:
@@ -125,7 +128,12 @@ def nearest_of(request: PromptRecord, earlier: Sequence[PromptRecord], law: HitL
     ids = tuple(request.token_ids)
     matched = [common_length(ids, tuple(record.token_ids)) for record in earlier]
     least = max(matched) - law.block_size
+    whole = [
+        record for record, length in zip(earlier, matched, strict=True) if _is_whole(length, record, ids)
+    ]
     close = [record for record, length in zip(earlier, matched, strict=True) if length > least][-8:]
+    if whole and whole[-1] in close:
+        return whole[-1]
     if len(close) == 1:
         return close[0]
 
@@ -137,6 +145,11 @@ def nearest_of(request: PromptRecord, earlier: Sequence[PromptRecord], law: HitL
     scores = [likeness(record) for record in close]
     best = max(scores)
     return next(r for r, score in zip(reversed(close), reversed(scores), strict=True) if score == best)
+
+
+def _is_whole(num_matched: int, record: PromptRecord, ids: Sequence[int]) -> bool:
+    """Whether one of two prompts is the beginning of the other: nothing can be more alike."""
+    return num_matched == min(len(record.token_ids), len(ids))
 
 
 def longest_of(
@@ -178,7 +191,7 @@ class _Verdict:
             c = Comparison(longest, self._request)
         return partition(self._num_tokens, case.lookup, case.law, len(c.old_ids), c.num_matched, c.runs)
 
-    def explanation(self) -> Explanation:
+    def explanation(self, *, with_counterfactual: bool) -> Explanation:
         """Return the headline with its place, its words and its numbers."""
         findings = self._findings()
         head = findings[0]
@@ -186,7 +199,7 @@ class _Verdict:
         is_compared = c is not None and head.code != "never_seen"
         has_place = is_compared and c is not None and c.has_diverged
         lost = self._tokens_lost(head.code)
-        self._fix = self._counterfactual(head)
+        self._fix = self._counterfactual(head) if with_counterfactual else None
         place = c.char_offset if has_place and c is not None else None
         return Explanation(
             request_id=self._request.request_id,
@@ -256,7 +269,7 @@ class _Verdict:
 
     def _content_findings(self) -> list[Finding]:
         c = self._comparison
-        if c is None:
+        if c is None or not c.has_diverged:
             return []
         law = self._case.law
         if c.is_seam and law.whole_blocks(c.num_matched) == law.whole_blocks(len(c.old_ids)):

@@ -6,7 +6,7 @@ Knows no clock and no text format: times come with the events, and `exposition.p
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from anaphora.cache.events import CacheListener
@@ -133,6 +133,14 @@ class RequestCounts(NamedTuple):
         return self.waiting_for_capacity + self.deferred
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainMemory:
+    """What is remembered for explanations and what has been forgotten, each by kind."""
+
+    remembered: Mapping[str, int] = field(default_factory=dict)
+    forgotten: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSnapshot:
     """Everything counted since the start, and the gauges of this moment.
@@ -157,7 +165,9 @@ class MetricsSnapshot:
     num_preemptions: int
     preemption_recomputed_tokens: int
     block_rounding_tokens: int
-    bypassed_tokens: int
+    missed_tokens: Mapping[tuple[str, str], int]
+    num_explain_failures: int
+    explain_memory: ExplainMemory
     coalesced_tokens: int
     num_coalesce_timeouts: int
     num_finished: Mapping[FinishReason, int]
@@ -203,12 +213,13 @@ class Metrics(CacheListener, SchedulerListener):
         read_pages: Callable[[], PageUsage],
         read_pinned_pages: Callable[[], int],
         read_requests: Callable[[], RequestCounts],
+        read_explain_memory: Callable[[], ExplainMemory] = ExplainMemory,
     ) -> None:
         self._model_name = model_name
         self._cache_settings = _describe_cache(cache, layout)
         self._is_caching = cache.enable_prefix_caching
         self._read_pages, self._read_requests = read_pages, read_requests
-        self._read_pinned_pages = read_pinned_pages
+        self._read_pinned_pages, self._read_explain_memory = read_pinned_pages, read_explain_memory
         self._hit_rate = HitRate()
         self._last_token_times: dict[RequestId, float] = {}
         self._num_finished = dict.fromkeys(FinishReason, 0)
@@ -218,9 +229,9 @@ class Metrics(CacheListener, SchedulerListener):
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
         self._num_unplaced_marks = 0
-        self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = (
-            self._bypassed_tokens
-        ) = 0
+        self._coalesced_tokens = self._num_coalesce_timeouts = self._block_rounding_tokens = 0
+        self._missed_tokens: dict[tuple[str, str], int] = {("bypassed", ""): 0}
+        self._num_explain_failures = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
         self._inter_token_seconds = Histogram(INTER_TOKEN_SECONDS)
         self._request_seconds = Histogram(REQUEST_SECONDS)
@@ -252,7 +263,7 @@ class Metrics(CacheListener, SchedulerListener):
     def request_admitted(self, request: Request, now: float) -> None:
         """Count its query and its hits, or its prompt as bypassed if it was not looked up."""
         if not self._is_caching or request.skip_reading_cache:
-            self._bypassed_tokens += request.num_prompt_tokens
+            self._missed_tokens["bypassed", ""] += request.num_prompt_tokens
             return
         num_tokens, num_hits = request.num_prompt_tokens, _num_cached(request)
         self._prefix_cache_queries += num_tokens
@@ -312,6 +323,17 @@ class Metrics(CacheListener, SchedulerListener):
         """Count the tokens of a step."""
         self._step_tokens.observe(plan.num_scheduled_tokens)
 
+    # The explainer's, which has a thread of its own.
+
+    def count_missed(self, books: Mapping[tuple[str, str], int]) -> None:
+        """Count the tokens of an admitted request that were looked up and not reused, by cause and sub-cause."""
+        for labels, num_tokens in books.items():
+            self._missed_tokens[labels] = self._missed_tokens.get(labels, 0) + num_tokens
+
+    def count_explain_failure(self) -> None:
+        """Count a verdict that could not be made, which is our fault."""
+        self._num_explain_failures += 1
+
     # The server's.
 
     def count_unknown_field(self, name: str) -> None:
@@ -354,7 +376,9 @@ class Metrics(CacheListener, SchedulerListener):
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
             block_rounding_tokens=self._block_rounding_tokens,
-            bypassed_tokens=self._bypassed_tokens,
+            missed_tokens=self._missed_tokens.copy(),
+            num_explain_failures=self._num_explain_failures,
+            explain_memory=self._read_explain_memory(),
             coalesced_tokens=self._coalesced_tokens,
             num_coalesce_timeouts=self._num_coalesce_timeouts,
             num_finished=self._num_finished.copy(),

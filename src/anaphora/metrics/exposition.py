@@ -53,9 +53,15 @@ FAMILIES = (
            "Prompt tokens found in the prefix cache, once per request, at its first admission.",
            lambda s: s.prefix_cache_hits),
     Family("anaphora:prefix_cache_miss_tokens_total", "counter",
-           "Prompt tokens that were not cached, by cause, once per request: bypassed = not looked up, because caching "
-           "is off or every token had to be computed. Bypassed tokens are no queries.",
-           lambda s: [({"cause": "bypassed", "sub": ""}, s.bypassed_tokens)]),
+           "Prompt tokens that were not cached, by cause, once per request. Their sum without bypassed (not looked up, "
+           "because caching is off or every token had to be computed) is the queries less the hits.",
+           lambda s: [({"cause": c, "sub": sub}, n) for (c, sub), n in sorted(s.missed_tokens.items())]),
+    Family("anaphora:explain_failures_total", "counter", "Verdicts that could not be made: a bug of ours.",
+           lambda s: s.num_explain_failures),
+    Family("anaphora:explain_remembered", "gauge", "What explanations rest on: requests, their bytes, evicted blocks.",
+           lambda s: [({"what": what}, number) for what, number in s.explain_memory.remembered.items()]),
+    Family("anaphora:explain_forgotten_total", "counter", "Requests and evicted blocks that are no longer remembered.",
+           lambda s: [({"what": what}, number) for what, number in s.explain_memory.forgotten.items()]),
     Family("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that got a first token or asked for none.",
            lambda s: s.prompt_tokens),
     Family("vllm:prompt_tokens_by_source_total", "counter",

@@ -25,7 +25,7 @@ class ChatRenderer:
     """Makes the prompts of chats for one model. Safe from several threads."""
 
     def __init__(self, template: ChatTemplate, tokenizer: TextEncoder) -> None:
-        self._template = template
+        self.template = template
         self._tokenizer = tokenizer
 
     def render(
@@ -40,7 +40,7 @@ class ChatRenderer:
         The template writes a begin-of-text token itself, so none is added.
         Raises what `ChatTemplate.render` and the tokenizer's `encode` raise.
         """
-        chat = self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt)
+        chat = self.template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt)
         token_ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
         starts = token_char_starts(
             chat.text, [self._tokenizer.token_bytes(token_id) for token_id in token_ids]

@@ -12,6 +12,9 @@ from anaphora.scheduler.plan import StepPlan
 class SchedulerListener:
     """Told of every turn in a request's life."""
 
+    def plan_began(self, now: float) -> None:
+        """The next step is being planned; what happens from here to the next of these happens at this time."""
+
     def request_arrived(self, request: Request) -> None:
         """It entered the waiting queue."""
 
@@ -54,6 +57,11 @@ class SchedulerListeners(SchedulerListener):
 
     def __init__(self, listeners: Sequence[SchedulerListener] = ()) -> None:
         self._listeners = tuple(listeners)
+
+    def plan_began(self, now: float) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.plan_began(now)
 
     def request_arrived(self, request: Request) -> None:
         """Pass on."""

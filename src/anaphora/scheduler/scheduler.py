@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from anaphora.cache.chain import BlockChain, UnhashedChain
 from anaphora.cache.hashing import Namespace, check_cache_salt
+from anaphora.cache.hit_law import max_hit_blocks
+from anaphora.cache.lookup import NO_HIT
 from anaphora.cache.manager import KVManager
 from anaphora.config import SchedulerConfig
 from anaphora.ids import RequestId, TokenId
@@ -16,6 +18,7 @@ from anaphora.scheduler.admission import AdmissionControl
 from anaphora.scheduler.events import SchedulerListener
 from anaphora.scheduler.limits import check_budget, check_can_fit, check_model_len_fits
 from anaphora.scheduler.plan import PromptLogprobSpec, SampleSpec, ScheduledChunk, StepPlan, StepResult
+from anaphora.scheduler.probe import Probe
 from anaphora.scheduler.progress import PlanningPass, Progress
 
 
@@ -89,6 +92,20 @@ class Scheduler:
         forks = [fork for progress in self._progress.values() for fork in progress.forks]
         return [*self._running, *self._admission.queue.everyone(), *forks]
 
+    def probe(self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None) -> Probe:
+        """Return how much of a prompt is cached now; raises InvalidRequestError as `add` does for a `cache_salt`."""
+        check_cache_salt(cache_salt, self._manager.hash_algorithm)
+        num_tokens, layout = len(token_ids), self._layout
+        chain = self._make_chain(token_ids, tenant_salt, cache_salt)
+        found = self._manager.lookup(chain, num_tokens, num_tokens) if self._manager.is_caching else NO_HIT
+        best = max_hit_blocks(
+            num_tokens,
+            num_tokens,
+            block_size=layout.block_size,
+            min_prefill_tokens=layout.min_prefill_tokens,
+        )
+        return Probe(found.cached_tokens, best * layout.block_size, layout.block_size)
+
     # Arrival and departure.
 
     def add(self, request: Request, forks: Sequence[Request] = ()) -> None:
@@ -111,20 +128,24 @@ class Scheduler:
             self._listener.request_arrived(fork)
 
     def _enter(self, request: Request) -> None:
-        self._manager.open(request.request_id, self._make_chain(request))
+        self._open(request)
         self._progress[request.request_id] = Progress(request, prefill_end=request.num_prompt_tokens)
         self._admission.queue.add(request)
         self._listener.request_arrived(request)
 
-    def _make_chain(self, request: Request) -> BlockChain:
+    def _make_chain(
+        self, token_ids: Sequence[TokenId], tenant_salt: bytes | None, cache_salt: str | None
+    ) -> BlockChain:
         namespace = Namespace(
-            model_fingerprint=self._model_fingerprint,
-            tenant_salt=request.tenant_salt,
-            cache_salt=request.cache_salt,
+            model_fingerprint=self._model_fingerprint, tenant_salt=tenant_salt, cache_salt=cache_salt
         )
         kind = BlockChain if self._manager.is_caching else UnhashedChain
         algorithm = self._manager.hash_algorithm
-        return kind(namespace, self._layout.block_size, request.token_ids, algorithm=algorithm)
+        return kind(namespace, self._layout.block_size, token_ids, algorithm=algorithm)
+
+    def _open(self, request: Request) -> None:
+        chain = self._make_chain(request.token_ids, request.tenant_salt, request.cache_salt)
+        self._manager.open(request.request_id, chain)
 
     def max_output_tokens(self, request: Request) -> int:
         """Return how many tokens a request may generate: what it asked for, or the rest of the context."""
@@ -170,7 +191,7 @@ class Scheduler:
         if not forks:
             return
         heir, *others = forks
-        self._manager.open(heir.request_id, self._make_chain(heir))
+        self._open(heir)
         self._progress[heir.request_id] = Progress(heir, heir.num_prompt_tokens, forks=others)
         self._unforked.update({fork.request_id: heir for fork in others})
         self._admission.queue.return_to_front(heir)
@@ -189,6 +210,7 @@ class Scheduler:
 
         Lets pins lapse, takes pages and may preempt. The plan is empty when nothing can run.
         """
+        self._listener.plan_began(now)
         self._manager.pool.lapse(now)
         current = PlanningPass(self._config.max_num_batched_tokens)
         for request in sorted(self._running, key=lambda request: not self._is_decoding(request)):

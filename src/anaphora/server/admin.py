@@ -29,6 +29,8 @@ class AdminEndpoints:
 
     async def metrics(self, request: Request) -> Response:
         """Answer in the Prometheus text format."""
+        if self._serving.explainer is not None:
+            await self._serving.explainer.settle()  # so that the causes of misses add up to the misses
         text = self._serving.engine.metrics_text()
         return Response(text, media_type=CONTENT_TYPE)
 

@@ -26,11 +26,6 @@ def usage_object(usage: Usage) -> Json:
     }
 
 
-def cache_headers(usage: Usage) -> dict[str, str]:
-    """Return the headline of the cache, for clients that drop unknown fields."""
-    return {"x-anaphora-cache": f"hit={usage.cached_tokens}; of={usage.prompt_tokens}"}
-
-
 @dataclass(slots=True)
 class Transcript:
     """All that one sequence has said, and what was found about its tokens."""

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from anaphora.config import ServerConfig
 from anaphora.engine.protocols import EngineClient
 from anaphora.server.admin import AdminEndpoints
+from anaphora.server.explainer import Explainer
 from anaphora.server.fields import UnknownFields
 from anaphora.server.openai import OpenAIEndpoints
 from anaphora.server.pinning import PinEndpoint
@@ -23,6 +24,7 @@ from anaphora.server.prompts import ChatRenderer, TextLimit
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import Gate, Tenants
 from anaphora.server.tokenization import TokenizationEndpoints
+from anaphora.server.verdicts import VerdictEndpoints
 from anaphora.server.wire_errors import answer_http_exception, error_response, log_if_ours
 
 _SANE_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -39,6 +41,7 @@ def create_app(
     count_unknown_field: Callable[[str], None] = lambda _name: None,
     count_unplaced_mark: Callable[[], None] = lambda: None,
     strict_fields: bool = False,
+    explainer: Explainer | None = None,
     lifespan: Lifespan[Starlette] | None = None,
 ) -> Starlette:
     """Return the HTTP server of an engine, without a socket.
@@ -46,7 +49,7 @@ def create_app(
     `default_sampling` holds where a request says nothing. `has_priorities` says whether the engine heeds those of
     requests. `count_unknown_field` is told the name of each field that nobody defines, as often as it comes;
     `strict_fields` refuses such fields. `count_unplaced_mark` is told of each `cache_control` that has no effect
-    because its place in the prompt is unknown.
+    because its place in the prompt is unknown. `explainer` says why prompts were not reused.
     `app.state.stopping.set()` ends every request that is still being answered with an error.
     """
     serving = Serving(
@@ -59,6 +62,7 @@ def create_app(
         unknown_fields=UnknownFields(count_unknown_field, strict=strict_fields),
         has_priorities=has_priorities,
         count_unplaced_mark=count_unplaced_mark,
+        explainer=explainer,
     )
     app = Starlette(
         routes=_routes(serving, Tenants(config)),
@@ -77,6 +81,7 @@ def _routes(serving: Serving, tenants: Tenants) -> list[Route]:
         TokenizationEndpoints(serving),
         AdminEndpoints(serving),
     )
+    verdicts = VerdictEndpoints(serving)
     callers = [Middleware(Gate, admit=tenants.admit)]
     admins = [Middleware(Gate, admit=tenants.admit_admin)]
     pinners = [Middleware(Gate, admit=tenants.admit_pinner)]
@@ -87,6 +92,9 @@ def _routes(serving: Serving, tenants: Tenants) -> list[Route]:
         Route("/v1/models/{model_id:path}", openai.show_model, middleware=callers),
         Route("/tokenize", tokenization.tokenize, methods=["POST"], middleware=callers),
         Route("/detokenize", tokenization.detokenize, methods=["POST"], middleware=callers),
+        Route("/v1/cache/requests", verdicts.list_requests, middleware=callers),
+        Route("/v1/cache/requests/{request_id}", verdicts.show_request, middleware=callers),
+        Route("/v1/cache/probe", verdicts.probe, methods=["POST"], middleware=callers),
         Route("/v1/cache/pin", PinEndpoint(serving).pin, methods=["POST"], middleware=pinners),
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"], middleware=admins),
         Route("/flush_cache", admin.reset_prefix_cache, methods=["POST"], middleware=admins),

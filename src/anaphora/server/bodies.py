@@ -61,6 +61,8 @@ class GenerationBody(ModelBody):
     max_completion_tokens: Int | None = None
     cache_salt: str | None = None
     cache_control: Any = None
+    prompt_cache_options: Any = None
+    anaphora: Any = None
     priority: Int = 0
 
     n: Int = 1
@@ -182,6 +184,19 @@ class PinBody(ModelBody):
     ttl: Any = None
     cache_salt: str | None = None
     add_special_tokens: bool | None = None
+
+
+class ProbeBody(ModelBody):
+    """The body of /v1/cache/probe; one of `prompt` and `messages`."""
+
+    refused = REFUSED_BY_TEMPLATE
+
+    prompt: Any = None
+    messages: Any = None
+    tools: Any = None
+    cache_salt: str | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool = True
 
 
 class DetokenizeBody(ModelBody):

@@ -42,7 +42,6 @@ _TEMPLATE = "leave it out; the template is chosen at start with --chat-template"
 
 _REFUSED_BY_BOTH = {
     "allowed_token_ids": Refusal(_TOKENS, harmless=([],)),
-    "anaphora": Refusal(harmless=({}, {"explain": False})),
     "bad_words": Refusal(_TOKENS, harmless=([],)),
     "guided_choice": Refusal(_FORMAT),
     "guided_grammar": Refusal(_FORMAT),
@@ -94,7 +93,7 @@ REFUSED_STREAM_OPTIONS = {"include_obfuscation": Refusal(harmless=(False,))}
 
 IGNORED_BY_COMPLETIONS = frozenset(
     ("metadata", "safety_identifier", "service_tier", "store", "user")
-    + ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
+    + ("prompt_cache_key", "prompt_cache_retention")
 )
 """Accepted and without effect, because ignoring them cannot change the answer."""
 
@@ -133,3 +132,13 @@ class UnknownFields:
             self._seen.add(name)
             logger.warning("a request has the unknown field %a; it has no effect (said once per name)", name)
         self._count(name)
+
+
+class ReportedFields(UnknownFields):
+    """Stands in for UnknownFields where a body is read again that was reported on before: takes note of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _name: None, strict=False)
+
+    def report(self, path: str) -> None:
+        """Do nothing."""

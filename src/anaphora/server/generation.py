@@ -4,15 +4,16 @@ Knows no wire format; `answers.py` gives the outputs their shape.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from anaphora.engine.protocols import EngineClient, GenerateInput
 from anaphora.errors import EngineError
 from anaphora.ids import RequestId
 from anaphora.request import FinishReason, RequestOutput, SamplingParams, Usage
+from anaphora.server.explainer import Draft
 from anaphora.server.prompts import Prompt
 
 IndexedOutput: TypeAlias = tuple[int, RequestOutput]
@@ -54,9 +55,10 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What is asked of the engine; sequence i belongs to prompt i // n."""
+    """What is asked of the engine; sequence i belongs to prompt i // n. `source` is the body as it was sent."""
 
     call_id: str
+    source: Mapping[str, Any]
     prompts: Sequence[Prompt]
     params: Sequence[SamplingParams]
     tenant_salt: bytes | None
@@ -81,15 +83,26 @@ class Generation:
         """Yield the outputs of all sequences as they come; closing it aborts those still running."""
         return _merge([engine.generate(self._input(number)) for number in range(len(self.prompts))], self.n)
 
+    @property
+    def request_ids(self) -> list[RequestId]:
+        """The engine's name for each prompt."""
+        if len(self.prompts) == 1:
+            return [RequestId(self.call_id)]
+        return [RequestId(f"{self.call_id}-{number}") for number in range(len(self.prompts))]
+
+    def drafts(self) -> Iterator[Draft]:
+        """Yield what a verdict needs to know of each prompt."""
+        for prompt in self.prompts:
+            yield Draft(source=prompt.own_source(self.source), spans=prompt.part_spans, helped=prompt.helped)
+
     def _input(self, number: int) -> GenerateInput:
         prompt = self.prompts[number]
         return GenerateInput(
-            request_id=RequestId(self.call_id if len(self.prompts) == 1 else f"{self.call_id}-{number}"),
+            request_id=self.request_ids[number],
             prompt_token_ids=prompt.token_ids,
             params=self.params[number],
             tenant_salt=self.tenant_salt,
             cache_salt=self.cache_salt,
-            spans=prompt.spans,
             priority=self.priority,
             retention=prompt.retention,
         )

@@ -11,6 +11,7 @@ from anaphora.errors import InvalidRequestError
 from anaphora.server.answers import ChatShape, CompletionShape, Echo, Shape
 from anaphora.server.bodies import ChatBody, CompletionBody, GenerationBody, StreamOptions, parse_body
 from anaphora.server.exchange import Exchange
+from anaphora.server.explained import Asked, Explained, read_asked
 from anaphora.server.generation import Generation
 from anaphora.server.logprobs import AskedLogprobs, Json
 from anaphora.server.messages import check_messages
@@ -85,6 +86,14 @@ class OpenAIEndpoints:
     def _retaining(self, prompts: Sequence[Prompt], marks: Sequence[Mark]) -> list[Prompt]:
         return [retaining(prompt, marks, self._serving.count_unplaced_mark) for prompt in prompts]
 
+    def _asked_why(self, body: GenerationBody) -> Asked:
+        return read_asked(
+            body.anaphora,
+            body.prompt_cache_options,
+            self._serving.unknown_fields,
+            can_explain=self._serving.explainer is not None,
+        )
+
     def _asked(self, body: GenerationBody) -> AskedLogprobs:
         return AskedLogprobs(
             self._serving.engine.tokenizer, body.num_logprobs, body.prompt_logprobs, body.skip_special_tokens
@@ -96,7 +105,8 @@ class OpenAIEndpoints:
         options = self._stream_options(body)
         generation = self._generation(request, body, prompts, shape.id_prefix)
         model = body.model or self._serving.served_models[0]
-        exchange = Exchange(self._serving, generation, shape, model, generation.new_books())
+        explained = Explained(self._serving.explainer, generation, self._asked_why(body))
+        exchange = Exchange(self._serving, generation, shape, model, generation.new_books(), explained)
         if body.stream:
             return exchange.stream(options, request.state.request_id)
         return await exchange.answer(request.receive)
@@ -126,6 +136,7 @@ class OpenAIEndpoints:
         return Generation(
             # Not the client's request id: that may come twice, and the engine's ids must not.
             call_id=f"{id_prefix}{uuid.uuid4().hex}",
+            source=request.state.source,
             prompts=prompts,
             params=[
                 sampling_params(body, prompt, self._serving.engine, self._serving.default_sampling)

@@ -13,17 +13,15 @@ from starlette.responses import Response
 
 from anaphora.errors import ConflictError, InvalidRequestError
 from anaphora.request import RequestOutput, Retention, SamplingParams
-from anaphora.server.answers import cache_headers
 from anaphora.server.bodies import PinBody
+from anaphora.server.explained import Asked, Explained, cache_headers
 from anaphora.server.generation import Generation
 from anaphora.server.logprobs import Json
-from anaphora.server.messages import check_messages
-from anaphora.server.prompts import Prompt, read_prompts
+from anaphora.server.prompts import Prompt
 from anaphora.server.retention import DEFAULT_TTL, read_ttl
 from anaphora.server.serving import Serving
 from anaphora.server.sse import run_while_wanted
 from anaphora.server.tenants import check_cache_salt
-from anaphora.server.validation import wrong
 from anaphora.server.wire_errors import json_response
 
 
@@ -38,36 +36,24 @@ class PinEndpoint:
         body = await self._serving.read(request, PinBody)
         ttl_s = read_ttl(DEFAULT_TTL if body.ttl is None else body.ttl, "ttl")
         cache_salt = check_cache_salt(body.cache_salt)
-        prompt = await self._prompt(body)
+        # What comes after the messages differs from one request to the next.
+        prompt = await self._serving.read_prompt(body, add_generation_prompt=False)
         # Raises if the prompt does not fit into the context.
         prompt.num_output_tokens(0, None, self._serving.engine.max_model_len)
         self._check_can_be_pinned(prompt)
         generation = Generation(
             call_id=f"pin-{uuid.uuid4().hex}",
+            source=request.state.source,
             prompts=[replace(prompt, retention=(Retention(len(prompt.token_ids), ttl_s),))],
             params=[SamplingParams(max_tokens=0)],
             tenant_salt=request.state.tenant_salt,
             cache_salt=cache_salt,
         )
-        output = await run_while_wanted(self._run(generation), request.receive, self._serving.stopping)
+        with Explained(self._serving.explainer, generation, Asked()) as explained:
+            output = await run_while_wanted(self._run(generation), request.receive, self._serving.stopping)
+            await explained.settle()
         answer = self._answer(output, int(time.time() + ttl_s))
-        return json_response(answer, headers=cache_headers(output.usage))
-
-    async def _prompt(self, body: PinBody) -> Prompt:
-        tools = self._serving.check_source(body)
-        if body.messages is not None:
-            messages = check_messages(body.messages, self._serving.unknown_fields)
-            # What comes after the messages differs from one request to the next.
-            return await self._serving.render(messages, tools, add_generation_prompt=False)
-        prompts = await read_prompts(
-            body.prompt,
-            self._serving.engine.tokenizer,
-            self._serving.text_limit,
-            add_special_tokens=body.add_special_tokens is not False,
-        )
-        if len(prompts) > 1:
-            raise wrong("prompt", body.prompt, "one prompt; send a request for each")
-        return prompts[0]
+        return json_response(answer, headers=cache_headers(output.usage, explained.headline))
 
     def _check_can_be_pinned(self, prompt: Prompt) -> None:
         """Refuse what would not fit if nothing else were pinned: 409 would have clients try again."""

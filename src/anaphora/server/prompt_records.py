@@ -3,15 +3,18 @@
 Reads more than the server serves: what a chat template can render is rendered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from anaphora.errors import InvalidRequestError
-from anaphora.explain.bodies import ChatBody, bypass_of, read_body
-from anaphora.explain.records import CacheNamespace, PartSpan, PromptRecord, RenderedPrompt
+from anaphora.explain.bodies import ChatBody, bypass_of, read_body, settings_of
+from anaphora.explain.records import CacheNamespace, Contents, PartSpan, PromptRecord, RenderedPrompt
 from anaphora.ids import TokenId
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.models.spans import CharSpan, spans_in_tokens, token_char_starts
+from anaphora.server.fields import ReportedFields
+from anaphora.server.messages import check_messages
+from anaphora.server.tools import check_tools
 
 
 class TextTokenizer(Protocol):
@@ -30,6 +33,19 @@ class TextTokenizer(Protocol):
         ...
 
 
+def served_body(source: Mapping[str, Any]) -> ChatBody:
+    """Return the body of a request that the server has taken: checked again, so that it reads the same."""
+    if source.get("messages") is None:
+        return ChatBody(prompt=source["prompt"], source=source)
+    unknown = ReportedFields()
+    return ChatBody(
+        messages=tuple(check_messages(source["messages"], unknown)),
+        tools=tuple(check_tools(source.get("tools"), unknown) or ()),
+        settings=settings_of(source),
+        source=source,
+    )
+
+
 class BodyRenderer:
     """Makes the prompts of one model from bodies of any API. `template` None: raw prompts only."""
 
@@ -46,8 +62,8 @@ class BodyRenderer:
         )
         return PromptRecord(
             request_id=request_id,
-            body=chat,
-            prompt=prompt,
+            token_ids=prompt.token_ids,
+            contents=lambda: Contents(chat, prompt),
             namespace=namespace,
             bypassed_by=bypass_of(body),
         )
@@ -81,6 +97,15 @@ class BodyRenderer:
         )
         ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
         return self._located(chat.text, ids, chat.parts)
+
+    def rebuilt(self, token_ids: Sequence[TokenId], spans: Sequence[PartSpan]) -> RenderedPrompt:
+        """Return a prompt again from its tokens and the places of its parts."""
+        pieces = [self._tokenizer.token_bytes(token_id) for token_id in token_ids]
+        text = b"".join(pieces).decode("utf-8", "replace")
+        starts = token_char_starts(text, pieces)
+        return RenderedPrompt(
+            text, tuple(token_ids), None if starts is None else starts.tolist(), tuple(spans)
+        )
 
     def _located(self, text: str, ids: list[TokenId], parts: Sequence[CharSpan]) -> RenderedPrompt:
         starts = token_char_starts(text, [self._tokenizer.token_bytes(token_id) for token_id in ids])

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from anaphora.engine.protocols import Tokenizer
 from anaphora.errors import ContextLengthError, InvalidRequestError
+from anaphora.explain.records import PartSpan
 from anaphora.ids import TokenId
 from anaphora.models.spans import SpanMap
 from anaphora.request import Retention
@@ -33,8 +34,8 @@ class ChatRenderer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its path in the body, its ids, its text if that was given, its parts if it was a chat, and which
-    of its beginnings are to stay cached.
+    """One prompt: its path in the body, its ids, its text if that was given, its parts if it was a chat, which of its
+    beginnings are to stay cached, and what the server changed in it (see `explainer.Draft`).
     """
 
     path: str
@@ -42,6 +43,24 @@ class Prompt:
     text: str | None = None
     spans: SpanMap | None = None
     retention: tuple[Retention, ...] = ()
+    helped: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def part_spans(self) -> tuple[PartSpan, ...]:
+        """Its parts, as explanations need them."""
+        if self.spans is None:
+            return ()
+        return tuple(
+            PartSpan(span.path, span.char_start, span.char_end, span.token_start, span.token_end)
+            for span in self.spans.spans
+        )
+
+    def own_source(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the body of a request as if it had asked for this prompt alone; without it, if it was token ids."""
+        if self.path == "messages":
+            return source
+        others = {name: value for name, value in source.items() if name != "prompt"}
+        return others if self.text is None else others | {"prompt": self.text}
 
     def text_by(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
         """Return the text as it was given, or that of the ids."""

@@ -10,9 +10,11 @@ from starlette.requests import Request
 from anaphora.config import ServerConfig
 from anaphora.engine.protocols import EngineClient
 from anaphora.errors import InvalidRequestError, UnknownModelError
-from anaphora.server.bodies import AnyBody, ModelBody, PinBody, TokenizeBody, parse_body
+from anaphora.server.bodies import AnyBody, ModelBody, PinBody, ProbeBody, TokenizeBody, parse_body
+from anaphora.server.explainer import Explainer
 from anaphora.server.fields import UnknownFields
-from anaphora.server.prompts import ChatRenderer, Prompt, TextLimit, render_chat
+from anaphora.server.messages import check_messages
+from anaphora.server.prompts import ChatRenderer, Prompt, TextLimit, read_prompts, render_chat
 from anaphora.server.sse import Stopping
 from anaphora.server.tools import check_tools
 from anaphora.server.validation import read_json, show, wrong
@@ -24,7 +26,8 @@ class Serving:
 
     `default_sampling` holds where a request says nothing; `has_priorities` says whether those of requests count;
     `count_unplaced_mark` is told of each `cache_control` whose place in the prompt is unknown;
-    `stopping` is set when no request may take any longer.
+    `explainer` says why prompts were not reused, None if nobody is to know; `stopping` is set when no request may
+    take any longer.
     """
 
     engine: EngineClient
@@ -36,18 +39,22 @@ class Serving:
     default_sampling: Mapping[str, Any] = field(default_factory=dict)
     has_priorities: bool = False
     count_unplaced_mark: Callable[[], None] = lambda: None
+    explainer: Explainer | None = None
     stopping: Stopping = field(default_factory=Stopping)
     started_at: int = field(default_factory=lambda: int(time.time()))
 
     async def read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
-        """Return the checked body of a request; one that names a model must name one of ours."""
-        payload = await read_json(request, self.config.max_body_bytes)
+        """Return the checked body of a request; one that names a model must name one of ours.
+
+        The body as it was sent stays with the request.
+        """
+        payload = request.state.source = await read_json(request, self.config.max_body_bytes)
         body = parse_body(kind, payload, self.unknown_fields)
         if isinstance(body, ModelBody) and body.model is not None:
             self.check_model(body.model)
         return body
 
-    def check_source(self, body: TokenizeBody | PinBody) -> list[dict[str, Any]] | None:
+    def check_source(self, body: TokenizeBody | PinBody | ProbeBody) -> list[dict[str, Any]] | None:
         """Return the checked tools of a body that has either a prompt, or messages with what belongs to them."""
         if (body.prompt is None) == (body.messages is None):
             raise InvalidRequestError("send either prompt or messages, and not both", param="prompt")
@@ -57,6 +64,22 @@ class Serving:
         if body.messages is not None and body.add_special_tokens:
             raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
         return tools
+
+    async def read_prompt(self, body: PinBody | ProbeBody, *, add_generation_prompt: bool) -> Prompt:
+        """Return the one prompt of a body that has either a prompt or messages."""
+        tools = self.check_source(body)
+        if body.messages is not None:
+            messages = check_messages(body.messages, self.unknown_fields)
+            return await self.render(messages, tools, add_generation_prompt=add_generation_prompt)
+        prompts = await read_prompts(
+            body.prompt,
+            self.engine.tokenizer,
+            self.text_limit,
+            add_special_tokens=body.add_special_tokens is not False,
+        )
+        if len(prompts) > 1:
+            raise wrong("prompt", body.prompt, "one prompt; send a request for each")
+        return prompts[0]
 
     async def render(
         self,

@@ -23,6 +23,7 @@ from anaphora.errors import (
     RequestError,
     ShuttingDownError,
     UnknownModelError,
+    UnknownRequestError,
     UnknownRouteError,
 )
 
@@ -34,6 +35,7 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (PermissionDeniedError, 403, "permission_error"),
     (UnknownModelError, 404, "not_found_error"),
     (UnknownRouteError, 404, "not_found_error"),
+    (UnknownRequestError, 404, "not_found_error"),
     (MethodNotAllowedError, 405, "invalid_request_error"),
     (ConflictError, 409, "conflict_error"),
     (BodyTooLargeError, 413, "invalid_request_error"),
