@@ -19,6 +19,7 @@
     - NotEnoughMemoryError    the page pool cannot hold one full-length request
     - PortInUseError          the address cannot be bound
     - MissingExtraError       an optional package is not installed
+  + ServerCallError         a server that was asked something gave no answer, or refused
   + EngineError             we are at fault: 5xx
     - EngineDeadError         the engine thread has stopped
     - ShuttingDownError       the server is stopping and takes no new requests
@@ -114,6 +115,10 @@ class PortInUseError(StartError):
 
 class MissingExtraError(StartError):
     """An optional package is not installed; the message holds the command to run."""
+
+
+class ServerCallError(AnaphoraError):
+    """A server that was asked something gave no answer, or refused; the message is one line for a person."""
 
 
 class EngineError(AnaphoraError):

@@ -4,14 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
+from anaphora.assemble import build_app
 from anaphora.cli.explain import read_request, records_of, show
 from anaphora.cli.main import main
+from anaphora.config import ExplainConfig, ServerConfig
 from anaphora.errors import ConfigError
 from anaphora.explain.endless_cache import explain_after
+from tests.e2e.test_whole import make_engine
 from tests.explain.support import LAW, RENDERER, STORY, chat
+from tests.server.fakes import live
 
 
 def _write(folder: Path, name: str, body: Any) -> Path:
@@ -79,3 +84,40 @@ def test_a_clock_is_found_offline(tmp_path: Path, capsys: pytest.CaptureFixture[
     template = _write(tmp_path, "t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}")
     assert main(["explain", str(late), "--chat-template", str(template), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cause"] == "never_seen"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "either REQUEST.json or --request-id"),
+        (["r.json", "--request-id", "r-1"], "not both"),
+        (["--request-id", "r-1", "--model", "m"], "--model and --chat-template are for files"),
+        (["--request-id", "r-1", "--against", "a", "b"], "names 2 requests"),
+        (["r.json", "--base-url", "http://127.0.0.1:1"], "add --request-id"),
+    ],
+)
+def test_flags_that_say_nothing_together_are_refused(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not one of them is ignored."""
+    assert main(["explain", *flags]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_running_server_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """The object is the server's own; the exit code says whether there is something to mend."""
+    engine = make_engine(explain=ExplainConfig())
+    with live(build_app(engine, ServerConfig())) as server:
+        for clock in ("12:01", "12:02"):
+            body = {"prompt": f"It is {clock}. {STORY}", "max_tokens": 1}
+            answer = httpx.post(f"{server.url}/v1/completions", json=body).json()
+        ask = ["explain", "--request-id", answer["id"], "--base-url", server.url]
+        assert main([*ask, "--json"]) == 2
+        found = json.loads(capsys.readouterr().out)
+        assert found == httpx.get(f"{server.url}/v1/cache/requests/{answer['id']}").json()
+        assert (found["cause"], found["old"], found["new"]) == ("volatile_value", "12:01", "12:02")
+        assert main(ask) == 2
+        assert "volatile_value" in capsys.readouterr().out
+        assert main([*ask, "--against", answer["id"], "--json"]) == 0
+        assert main(["explain", "--request-id", "a/b ?", "--base-url", server.url]) == 1
+        assert "records are kept for 3,600 seconds" in capsys.readouterr().err

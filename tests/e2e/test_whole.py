@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from anaphora.assemble import Engine, LoadedModel, build_app, build_engine
-from anaphora.config import EngineConfig, KVLayout, ServerConfig
+from anaphora.config import EngineConfig, ExplainConfig, KVLayout, ServerConfig
 from tests.fake_runner import FakeRunner
 from tests.fakes import ByteTokenizer
 from tests.server.fakes import WAIT_S, live
@@ -17,7 +17,9 @@ from tests.server.fakes import WAIT_S, live
 LAYOUT = KVLayout(16, 32, 64, 2)
 
 
-def make_engine(layout: KVLayout = LAYOUT, max_model_len: int = 512, **settings: Any) -> Engine:
+def make_engine(
+    layout: KVLayout = LAYOUT, max_model_len: int = 512, explain: ExplainConfig | None = None, **settings: Any
+) -> Engine:
     """Return an engine whose texts depend on the K/V it really reads."""
     model = LoadedModel(
         runner=FakeRunner(layout),
@@ -31,7 +33,7 @@ def make_engine(layout: KVLayout = LAYOUT, max_model_len: int = 512, **settings:
         fingerprint=bytes(32),
         page_bytes=1,
     )
-    return build_engine(EngineConfig.from_mapping(settings), model=model)
+    return build_engine(EngineConfig.from_mapping(settings), model=model, explain=explain)
 
 
 def metrics(text: str) -> dict[str, float]:

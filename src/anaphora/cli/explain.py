@@ -1,9 +1,10 @@
-"""`anaphora explain REQUEST.json --against EARLIER.json …`: why a prompt would not be reused, without a server."""
+"""`anaphora explain`: why a prompt was not reused by a server, or would not be, without one."""
 
 import argparse
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.table import Table
 from anaphora.assemble import body_renderer
 from anaphora.cli.numbers import count
 from anaphora.cli.progress import pull_progress
+from anaphora.cli.remote import API_KEY_VARIABLE, DEFAULT_BASE_URL, get_json
 from anaphora.config import CacheConfig
 from anaphora.errors import ConfigError, InvalidRequestError
 from anaphora.explain.endless_cache import explain_after
@@ -20,7 +22,8 @@ from anaphora.server.prompt_records import BodyRenderer
 
 NAME = "explain"
 SUMMARY = "say why a prompt is not reused from the cache"
-EXAMPLE = "anaphora explain turn2.json --against turn1.json"
+EXAMPLE = """anaphora explain turn2.json --against turn1.json
+  anaphora explain --request-id chatcmpl-42 --base-url http://127.0.0.1:8000"""
 
 MIN_PREFILL_TOKENS = 2
 """What the OpenVINO runner asks for: a prefill of one token is not computed as part of a longer one is."""
@@ -28,46 +31,99 @@ MIN_PREFILL_TOKENS = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("request", type=Path, metavar="REQUEST.json", help="the body of a request")
+    parser.add_argument("request", type=Path, nargs="?", metavar="REQUEST.json", help="the body of a request")
     parser.add_argument(
         "--against",
-        type=Path,
         nargs="+",
         action="extend",
         default=[],
-        metavar="EARLIER.json",
-        help="the bodies of earlier requests, in their order; they are what the cache holds",
+        metavar="EARLIER",
+        help=(
+            "files with the bodies of earlier requests, in their order: they are what the cache holds; "
+            "with --request-id, the id of an earlier request to compare its text with"
+        ),
     )
-    parser.add_argument(
+    _add_server_flags(parser.add_argument_group("ask a running server"))
+    _add_offline_flags(parser.add_argument_group("without a server"))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_server_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--request-id", metavar="ID", help="the id of an answer, such as chatcmpl-42")
+    group.add_argument(
+        "--base-url", metavar="URL", help=f"where the server listens (default: {DEFAULT_BASE_URL})"
+    )
+    group.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help=f"key of the caller whose request it was; default: ${API_KEY_VARIABLE}",
+    )
+
+
+def _add_offline_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--model",
         metavar="MODEL",
         help="whose tokenizer: a registry name, a .gguf file or an OpenVINO folder; default: the demo model's",
     )
-    parser.add_argument(
+    group.add_argument(
         "--chat-template", type=Path, metavar="FILE", help="Jinja template instead of the model's own"
     )
-    parser.add_argument(
+    group.add_argument(
         "--block-size",
         type=count,
         default=CacheConfig().block_size,
         help="tokens of a block (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the explanation; 0 when nothing is lost but what the law takes, else 2."""
-    law = HitLaw(CacheConfig(block_size=options.block_size).block_size, MIN_PREFILL_TOKENS)
-    bodies = [read_request(path) for path in [*options.against, options.request]]
-    with pull_progress(options.model or "the demo model") as progress:
-        renderer = body_renderer(options.model, options.chat_template, progress=progress)
-    records = records_of([*options.against, options.request], bodies, renderer)
-    found = explain_after(records[-1], records[:-1], law, renderer)
+    check_options(options)
+    found = _ask(options) if options.request_id is not None else _find_out(options)
     if options.json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     else:
         show(found, Console())
     return 0 if found.cause in FINE_CAUSES else 2
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise ConfigError for flags that say nothing together."""
+    if (options.request is None) == (options.request_id is None):
+        raise ConfigError("give either REQUEST.json or --request-id ID, and not both")
+    if options.request_id is not None and len(options.against) > 1:
+        raise ConfigError(
+            f"--against names {len(options.against)} requests, but with --request-id it takes one id; name one"
+        )
+    if options.request_id is not None and (options.model or options.chat_template):
+        raise ConfigError(
+            "--model and --chat-template are for files; the server knows its own, leave them out"
+        )
+    if options.request_id is None and (options.base_url or options.api_key):
+        raise ConfigError("--base-url and --api-key ask a server; add --request-id ID, or leave them out")
+
+
+def _ask(options: argparse.Namespace) -> Explanation:
+    """Ask the server that answered the request."""
+    answer = get_json(
+        options.base_url or DEFAULT_BASE_URL,
+        f"/v1/cache/requests/{quote(options.request_id, safe='')}",
+        api_key=options.api_key,
+        params={"against": options.against[0]} if options.against else {},
+    )
+    return Explanation.from_json(answer)
+
+
+def _find_out(options: argparse.Namespace) -> Explanation:
+    """Compare the bodies in files."""
+    law = HitLaw(CacheConfig(block_size=options.block_size).block_size, MIN_PREFILL_TOKENS)
+    paths = [*map(Path, options.against), options.request]
+    bodies = [read_request(path) for path in paths]
+    with pull_progress(options.model or "the demo model") as progress:
+        renderer = body_renderer(options.model, options.chat_template, progress=progress)
+    records = records_of(paths, bodies, renderer)
+    return explain_after(records[-1], records[:-1], law, renderer)
 
 
 def read_request(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from anaphora.assemble import Engine, build_app, build_engine
 from anaphora.cli.numbers import count
 from anaphora.cli.progress import pull_progress
+from anaphora.cli.remote import API_KEY_VARIABLE
 from anaphora.config import (
     DTYPES,
     EVICTION_POLICIES,
@@ -37,7 +38,6 @@ EXAMPLE = "anaphora serve --port 8000 --max-num-seqs 16"
 
 _MODEL, _CACHE, _SCHEDULER, _SERVER = ModelConfig(), CacheConfig(), SchedulerConfig(), ServerConfig()
 _EXPLAIN = ExplainConfig()
-API_KEY_VARIABLE = "ANAPHORA_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

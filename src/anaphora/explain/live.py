@@ -16,10 +16,11 @@ from anaphora.explain.watch import Admitted, MissedRun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """An earlier request, and when it was admitted."""
+    """An earlier request, when it was admitted, and how many hashes its sketch has in common with the request's."""
 
     record: PromptRecord
     time: float
+    num_alike: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,10 @@ def case_of(
     """Return the case of an admitted request; `nearest` is the one whose text is to be compared, if it is fixed."""
     records = [relative.record for relative in relatives]
     alike = [record for record in records if record.namespace == request.namespace]
-    nearest = nearest or nearest_of(request, alike or records, around.law)
+    num_alike = {relative.record.request_id: relative.num_alike for relative in relatives}
+    nearest = nearest or nearest_of(
+        request, alike or records, around.law, lambda record: num_alike[record.request_id]
+    )
     own = longest_of(request, alike, nearest)
     longest = longest_of(request, [*(record for record in records if record not in alike), *alike], own)
     books = _Books(request, admitted, around)

@@ -4,10 +4,11 @@ Knows nothing of templates and tokenizers; who has them hands in what they gave.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from anaphora.cache.hit_law import max_hit_blocks
+from anaphora.errors import InvalidRequestError
 from anaphora.explain.bodies import ChatBody
 from anaphora.ids import TokenId
 
@@ -178,6 +179,17 @@ class Explanation:
     also: tuple[str, ...] = ()
     uncached: Mapping[str, int] = field(default_factory=dict)
     compared_with: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Explanation":
+        """Return an explanation from what `as_json` gave; raises InvalidRequestError for anything else."""
+        names = {f.name for f in fields(cls)}
+        if missing := sorted(names - set(value)):
+            raise InvalidRequestError(f"the answer is no explanation: {missing[0]} is missing")
+        known: dict[str, Any] = {name: value[name] for name in names}
+        fix = known["counterfactual"]
+        known["counterfactual"] = fix and Counterfactual(fix["change"], fix["reused_tokens"])
+        return cls(**known | {"also": tuple(known["also"])})
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that responses, endpoints and commands show."""

@@ -4,7 +4,7 @@ The order in which codes are tried is that of docs/explain.md: the first that ap
 others go under `also`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anaphora.explain import history_kinds, marker_kinds, structure_kinds, value_kinds
@@ -118,10 +118,15 @@ def explain(case: Case, *, with_counterfactual: bool = True) -> Explanation:
     return _Verdict(case).explanation(with_counterfactual=with_counterfactual)
 
 
-def nearest_of(request: PromptRecord, earlier: Sequence[PromptRecord], law: HitLaw) -> PromptRecord | None:
+def nearest_of(
+    request: PromptRecord,
+    earlier: Sequence[PromptRecord],
+    law: HitLaw,
+    likeness: Callable[[PromptRecord], int] | None = None,
+) -> PromptRecord | None:
     """Return the earlier request that this one is most like: of those that match nearly longest, the closest.
 
-    Among equals the latest. At most eight are compared in full.
+    Among equals the latest. At most eight are compared: in full, unless `likeness` says how alike one is.
     """
     if not earlier:
         return None
@@ -137,12 +142,12 @@ def nearest_of(request: PromptRecord, earlier: Sequence[PromptRecord], law: HitL
     if len(close) == 1:
         return close[0]
 
-    def likeness(record: PromptRecord) -> int:
+    def in_full(record: PromptRecord) -> int:
         c = Comparison(record, request)
         same_messages = len(set(c.old_keys) & set(c.new_keys))
         return c.num_matched + c.num_behind + same_messages
 
-    scores = [likeness(record) for record in close]
+    scores = list(map(likeness or in_full, close))
     best = max(scores)
     return next(r for r, score in zip(reversed(close), reversed(scores), strict=True) if score == best)
 

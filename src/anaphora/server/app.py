@@ -93,7 +93,7 @@ def _routes(serving: Serving, tenants: Tenants) -> list[Route]:
         Route("/tokenize", tokenization.tokenize, methods=["POST"], middleware=callers),
         Route("/detokenize", tokenization.detokenize, methods=["POST"], middleware=callers),
         Route("/v1/cache/requests", verdicts.list_requests, middleware=callers),
-        Route("/v1/cache/requests/{request_id}", verdicts.show_request, middleware=callers),
+        Route("/v1/cache/requests/{request_id:path}", verdicts.show_request, middleware=callers),
         Route("/v1/cache/probe", verdicts.probe, methods=["POST"], middleware=callers),
         Route("/v1/cache/pin", PinEndpoint(serving).pin, methods=["POST"], middleware=pinners),
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"], middleware=admins),

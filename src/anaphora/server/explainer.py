@@ -206,7 +206,7 @@ class Explainer:
         contents = cache(partial(self._contents_of_draft, draft, token_ids))
         record = self._record(request, token_ids, contents, draft.source if draft else None)
         with self._lock:
-            relatives = self._relatives(self._history.relatives(request, packed))
+            relatives = self._relatives(request, self._history.relatives(request, packed))
             has_forgotten = bool(self._history.num_forgotten)
         case = case_of(record, admitted, relatives, self._around(has_forgotten), self._reading.render)
         found = self._safely_explained(case)
@@ -269,11 +269,16 @@ class Explainer:
             bypassed_by=bypassed_by,
         )
 
-    def _relatives(self, requests: Sequence[Remembered]) -> list[Relative]:
+    def _relatives(self, request: Remembered, earlier: Sequence[Remembered]) -> list[Relative]:
         """Return earlier requests as far as their K/V exist; the lock is held."""
+        sketch = set(request.sketch)
         return [
-            Relative(self._remembered_record(request, request.num_usable_tokens), request.admitted.time)
-            for request in requests
+            Relative(
+                self._remembered_record(found, found.num_usable_tokens),
+                found.admitted.time,
+                len(sketch.intersection(found.sketch)),
+            )
+            for found in earlier
         ]
 
     def _remembered_record(self, request: Remembered, num_tokens: int) -> PromptRecord:
