@@ -86,7 +86,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rng = random.Random(args.seed)  # noqa: S311 - prompts, no secrets
-    words = "harbour ship captain key lighthouse morning night water stone bread letter window".split()
+    words = (
+        "harbour",
+        "ship",
+        "captain",
+        "key",
+        "lighthouse",
+        "morning",
+        "water",
+        "stone",
+        "bread",
+        "window",
+    )
     texts = [" ".join(rng.choices(words, k=args.words)) for _ in range(args.requests)]
     arms = {name: start(flags) for name, flags in ARMS.items()}
     try:
