@@ -209,14 +209,18 @@ def test_what_is_no_json_text_is_refused(text: str, words: str) -> None:
 
 
 def test_threads_agree_on_the_first_bytes() -> None:
-    """Each asks with a text of its own, and all get that of the same one."""
+    """Each asks with a text of its own, and all get that of the same one.
+
+    The texts are long, so that Python takes turns between looking one up and entering it.
+    """
     freeze = frozen_json()
     start = threading.Barrier(8)
     answers: list[list[str]] = []
+    long = "é" * 20_000
 
     def ask(number: int) -> None:
         start.wait()
-        answers.append([freeze(f"[{value},{' ' * number}0]") for value in range(200)])
+        answers.append([freeze(f'["{long}",{value},{" " * number}0]') for value in range(60)])
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     interval = sys.getswitchinterval()

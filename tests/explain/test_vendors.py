@@ -245,6 +245,9 @@ def test_a_cache_key_is_named_only_where_it_changed_the_replica() -> None:
         "comparison_reusable_tokens": 96,
     }
     assert anthropic(found) is None
+    assert (
+        openai(said("other_replica", has_key_changed_replica=True, is_model_changed=True)) == "model_changed"
+    )
     assert openai(said("evicted", has_key_changed_replica=True)) == "unavailable"
 
 
@@ -367,6 +370,26 @@ def test_a_summary_in_place_of_turns_is_a_compaction() -> None:
         "context_compacted",
         "messages_changed",
     )
+
+
+def test_a_turn_that_was_cut_without_a_summary_is_a_change_of_the_input() -> None:
+    """Although the word for it may stand in both."""
+    turns = [QUESTION, f"A summary: {QUESTION * 3}", "And the day before?", "All of them left.", "Thank you."]
+    cut = [turns[0], turns[1][:160] + "[truncated]", *turns[2:]]
+    found = compared(record("r-1", chat(*turns)), record("r-2", chat(*cut)))
+    assert found.explanation.cause == "history_edited"
+    assert (openai(found), anthropic(found)) == ("input_changed", "messages_changed")
+
+
+def test_a_prompt_that_ends_within_the_earlier_one_differs_in_nothing() -> None:
+    """What the earlier one has behind it could not have been reused; nor does one that goes on."""
+    long, short = {"prompt": STORY * 3}, {"prompt": STORY}
+    found = compared(record("r-1", long), record("r-2", short))
+    grown = chat(QUESTION, "None.", add_generation_prompt=False)
+    longer = compared(record("r-1", chat(QUESTION, add_generation_prompt=False)), record("r-2", grown))
+    assert (longer.diverged_at, longer.section) == (None, None)
+    assert (found.diverged_at, found.section) == (None, None)
+    assert (openai(found), anthropic(found)) == ("cache_hit", None)
 
 
 def test_an_evicted_prompt_that_was_sent_again_is_no_change() -> None:

@@ -161,7 +161,7 @@ def named_comparison(
         setting=_setting(comparison) if "settings" in codes else None,
         is_model_changed=comparison.old.namespace.difference(comparison.new.namespace)
         in {"model", "adapter"},
-        is_summarised="history_edited" in codes and _is_summarised(comparison),
+        is_summarised=_is_summarised(comparison),
         has_key_changed_replica=has_key_changed_replica,
     )
 
