@@ -60,7 +60,8 @@ class Score:
 
 
 @functools.cache
-def _compiled(source: str) -> ChatTemplate:
+def compiled(source: str) -> ChatTemplate:
+    """Return the template of a text, compiled once."""
     return ChatTemplate(source, special_tokens={"bos_token": "<|bos|>"})
 
 
@@ -72,7 +73,7 @@ def word_score(seed: int = 0) -> Score:
 
 def explain_case(case: Case, tokenizer: TextTokenizer) -> Explanation:
     """Return what is said of a case."""
-    renderer = BodyRenderer(_compiled(case.template), tokenizer)
+    renderer = BodyRenderer(compiled(case.template), tokenizer)
     earlier = [renderer.record(f"earlier-{i}", body) for i, body in enumerate(case.earlier)]
     return explain_after(renderer.record("request", case.request), earlier, LAW, renderer)
 
