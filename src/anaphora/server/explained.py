@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from anaphora.errors import InvalidRequestError, UnknownRequestError
 from anaphora.explain.records import Explanation
+from anaphora.explain.vendors import openai_diagnostics
 from anaphora.explain.verdict import FINE_CAUSES
 from anaphora.request import Usage
 from anaphora.server.explainer import Explainer
@@ -99,16 +100,26 @@ class Explained:
 
     async def fields(self) -> Json:
         """Return what was asked for, by the names of the wire."""
-        explainer, asked = self._explainer, self._asked
-        if explainer is None or not (asked.wants_explanation or asked.wants_diagnosis):
-            return {"prompt_cache_diagnostics": {"type": "unavailable"}} if asked.wants_diagnosis else {}
-        whole = [await self._whole(explainer, verdict) for verdict in self._found]
         fields: Json = {}
-        if asked.wants_explanation and (headline := _headline(whole)) is not None:
-            fields["anaphora"] = {"explanation": headline.as_json()}
+        if self._asked.wants_explanation and self._explainer is not None:
+            whole = [await self._whole(self._explainer, verdict) for verdict in self._found]
+            if (headline := _headline(whole)) is not None:
+                fields["anaphora"] = {"explanation": headline.as_json()}
             if len(whole) > 1:
                 fields["anaphora"]["explanations"] = [found.as_json() for found in whole]
+        if self._asked.wants_diagnosis:
+            fields["prompt_cache_diagnostics"] = await self._diagnostics()
         return fields
+
+    async def _diagnostics(self) -> Json:
+        """Return OpenAI's diagnosis: of one prompt only, since the vendor has none for several."""
+        if self._explainer is None or len(self._found) != 1:
+            return openai_diagnostics("unavailable")
+        found, against = self._found[0], self._asked.against
+        if against is None:  # nothing to compare with: all there is to say is whether it was found
+            return {"type": "cache_hit"} if found.reused_tokens else openai_diagnostics("unavailable")
+        tenant_salt = self._generation.tenant_salt
+        return openai_diagnostics(await self._explainer.diagnosis(found.request_id, tenant_salt, against))
 
     async def _whole(self, explainer: Explainer, verdict: Explanation) -> Explanation:
         try:

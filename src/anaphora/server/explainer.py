@@ -19,6 +19,7 @@ from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody, bypass_of
 from anaphora.explain.books import labelled
+from anaphora.explain.comparison import Comparison
 from anaphora.explain.history import Compared, History, Remembered
 from anaphora.explain.live import Relative, Surroundings, case_of
 from anaphora.explain.records import (
@@ -32,6 +33,7 @@ from anaphora.explain.records import (
     RenderedPrompt,
 )
 from anaphora.explain.sketch import sketch_of
+from anaphora.explain.vendors import NamedComparison, NotCompared, named_comparison
 from anaphora.explain.verdict import Case, explain
 from anaphora.explain.watch import Admitted, Ended, Note
 from anaphora.ids import TokenId
@@ -147,6 +149,13 @@ class Explainer:
         """
         await self.settle()
         return await asyncio.to_thread(self._explain, request_id, tenant_salt, against)
+
+    async def diagnosis(
+        self, request_id: str, tenant_salt: bytes | None, against: str
+    ) -> NamedComparison | NotCompared:
+        """Return how a request differs from the one that the caller named; a diagnosis never fails a request."""
+        await self.settle()
+        return await asyncio.to_thread(self._diagnose, request_id, tenant_salt, against)
 
     async def requests(self, tenant_salt: bytes | None, limit: int) -> list[Remembered]:
         """Return what is remembered of a tenant's requests, the latest first."""
@@ -318,30 +327,67 @@ class Explainer:
 
     def _explain(self, request_id: str, tenant_salt: bytes | None, against: str | None) -> Explanation:
         request = self.remembered(request_id, tenant_salt)
-        note = request.note
-        assert note is not None, "what is found has a verdict"  # noqa: S101
         named = None if against is None else self.remembered(against, tenant_salt)
-        with self._lock:
-            earlier = [
-                (self._history.at(compared.number), compared.num_tokens) for compared in request.compared
-            ]
-            is_whole = request.entry is not None and all(found is not None for found, _ in earlier)
-            if not is_whole:
-                return _without_text(note, request)
-            relatives = [
-                Relative(self._remembered_record(found, num_tokens), found.admitted.time)
-                for found, num_tokens in earlier
-                if found is not None
-            ]
-            own = self._remembered_record(request, request.admitted.num_prompt_tokens)
-            nearest = relatives[0].record if relatives else None
-            if named is not None:
-                nearest = self._remembered_record(named, named.num_usable_tokens)
-        # Whether anything was forgotten is part of the verdict as it was given.
-        around = self._around(note.certainty == "inferred" and note.cause == "never_seen")
-        case = case_of(own, request.admitted, relatives, around, self._reading.render, nearest)
+        case = self._case_again(
+            request, None if named is None else Compared(named.number, named.num_usable_tokens)
+        )
+        if case is None:
+            return _without_text(request)
         found = explain(case)
         return replace(found, advice=_with_help(found.advice, request))
+
+    def _diagnose(
+        self, request_id: str, tenant_salt: bytes | None, against: str
+    ) -> NamedComparison | NotCompared:
+        """Compare two prompts, without the reply of the earlier one: vendors compare requests."""
+        try:
+            named = self.remembered(against, tenant_salt)
+        except UnknownRequestError:
+            return "not_found"
+        num_tokens = min(named.num_usable_tokens, named.admitted.num_prompt_tokens)
+        try:
+            request = self.remembered(request_id, tenant_salt)
+        except UnknownRequestError:  # forgotten since, in a very small memory
+            return "unavailable"
+        case = self._case_again(request, Compared(named.number, num_tokens))
+        if case is None or case.nearest is None:
+            return "unavailable"
+        return named_comparison(
+            explain(case, with_counterfactual=False),
+            Comparison(case.nearest, case.request, case.render),
+            self._law,
+            reusable_tokens=self._law.whole_blocks(num_tokens),
+        )
+
+    def _case_again(self, request: Remembered, named: Compared | None) -> Case | None:
+        """Return the case of a request as it was, compared with a named one if any; None without the token ids."""
+        note = request.note
+        assert note is not None, "what is found has a verdict"  # noqa: S101
+        with self._lock:
+            compared = [self._compared_record(earlier) for earlier in request.compared]
+            nearest = self._compared_record(named) if named is not None else next(iter(compared), None)
+            relatives = [relative for relative in compared if relative is not None]
+            is_missing = named is not None and nearest is None
+            if request.entry is None or len(relatives) < len(compared) or is_missing:
+                return None
+            own = self._remembered_record(request, request.admitted.num_prompt_tokens)
+        # Whether anything had been forgotten is part of the verdict as it was given.
+        around = self._around(note.certainty == "inferred" and note.cause == "never_seen")
+        return case_of(
+            own,
+            request.admitted,
+            relatives,
+            around,
+            self._reading.render,
+            None if nearest is None else nearest.record,
+        )
+
+    def _compared_record(self, compared: Compared) -> Relative | None:
+        """Return an earlier request as far as it went then; the lock is held."""
+        found = self._history.at(compared.number)
+        if found is None or found.entry is None:
+            return None
+        return Relative(self._remembered_record(found, compared.num_tokens), found.admitted.time)
 
 
 def _with_reply(contents: Contents, num_prompt_tokens: int) -> Contents:
@@ -357,8 +403,10 @@ def _with_reply(contents: Contents, num_prompt_tokens: int) -> Contents:
     return Contents(replace(body, messages=(*body.messages, reply)), replace(prompt, spans=spans))
 
 
-def _without_text(note: Explanation, request: Remembered) -> Explanation:
+def _without_text(request: Remembered) -> Explanation:
     """Return what is left of a verdict when the texts it rests on are no longer remembered."""
+    note = request.note
+    assert note is not None, "what is found has a verdict"  # noqa: S101
     advice = (
         "The prompts are no longer remembered, or were not kept (--explain-memory): no snippets can be shown."
     )
