@@ -32,6 +32,15 @@ class HistoryLimits(NamedTuple):
     max_age_s: float
 
 
+class Place(NamedTuple):
+    """A place in a prompt: its block, its token, its character, and the part that holds it if that is known."""
+
+    block_index: int
+    token_index: int
+    char_offset: int
+    path: str | None
+
+
 class Compared(NamedTuple):
     """An earlier request that a verdict rests on, by its number, and how long it was then."""
 
@@ -45,7 +54,8 @@ class Remembered:
 
     `num_usable_tokens` is for how many leading tokens K/V exist or will; `num_reply_tokens` how many of the stored
     ones are outputs. `note` is its verdict without any text, `compared` what it rests on: first the request whose
-    text was compared, then the one with the longest match. `body` is a skeleton, None for token ids alone.
+    text was compared, then the one with the longest match. `stopped_at` is the first token that was computed,
+    None where the whole prompt is not at hand. `body` is a skeleton, None for token ids alone.
     `helped` says what the server changed in the prompt, and how many tokens the unchanged one has in common with it.
     """
 
@@ -57,6 +67,7 @@ class Remembered:
     spans: tuple[PartSpan, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
     note: Explanation | None = None
+    stopped_at: Place | None = None
     compared: tuple[Compared, ...] = ()
     num_usable_tokens: int
     num_reply_tokens: int = 0

@@ -20,7 +20,7 @@ from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody, bypass_of
 from anaphora.explain.books import labelled
 from anaphora.explain.comparison import Comparison
-from anaphora.explain.history import Compared, History, Remembered
+from anaphora.explain.history import Compared, History, Place, Remembered
 from anaphora.explain.live import Relative, Surroundings, case_of
 from anaphora.explain.records import (
     CacheNamespace,
@@ -224,6 +224,8 @@ class Explainer:
         request.note = replace(found, old=None, new=None, advice="")
         request.compared = self._compared(case)
         self._tell(found)
+        if keeps_ids:
+            request.stopped_at = self._stopped_at(contents(), admitted.cached_tokens)
         if draft is not None and keeps_ids:
             request.body = skeleton.pack(draft.source, contents().prompt.text)
         with self._lock:
@@ -311,6 +313,13 @@ class Explainer:
         source = None if request.body is None else skeleton.unpack(request.body, prompt.text)
         contents = Contents(self._body(source, token_ids), prompt)
         return contents if len(token_ids) <= num_prompt else _with_reply(contents, num_prompt)
+
+    def _stopped_at(self, contents: Contents, num_cached_tokens: int) -> Place:
+        body, prompt = contents
+        char_offset = prompt.char_of(num_cached_tokens)
+        span = prompt.span_at(char_offset)
+        path = "prompt" if body.prompt is not None else body.translated(span.path) if span else None
+        return Place(num_cached_tokens // self._law.block_size, num_cached_tokens, char_offset, path)
 
     def _compared(self, case: Case) -> tuple[Compared, ...]:
         """Note what a case rests on, the request whose text is compared first."""

@@ -86,6 +86,8 @@ def _summary(remembered: Remembered) -> Json:
         "created_at": created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "prompt_tokens": remembered.admitted.num_prompt_tokens,
         "reused_tokens": remembered.admitted.cached_tokens,
+        "reused": {"memory": remembered.admitted.cached_tokens},
+        "reuse_stopped_at": remembered.stopped_at and remembered.stopped_at._asdict(),
         "cause": note and note.cause,
         "path": note and note.path,
         "tokens_lost": note and note.tokens_lost,
