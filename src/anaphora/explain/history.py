@@ -13,7 +13,7 @@ from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.explain import skeleton
 from anaphora.explain.prompt_tree import Entry, Match, PromptTree
 from anaphora.explain.records import Explanation, PartSpan
-from anaphora.explain.sketch import Sketch, SketchIndex
+from anaphora.explain.sketch import HASH_BYTES, Sketch, SketchIndex
 from anaphora.explain.watch import Admitted
 from anaphora.ids import TokenId
 
@@ -180,7 +180,7 @@ class History:
             tenant.sketches.add(request.number, request.sketch)
         request.size_bytes = (
             RECORD_BYTES
-            + 8 * len(request.sketch)
+            + HASH_BYTES * len(request.sketch)
             + 150 * len(request.spans)
             + skeleton.size_bytes(request.body)
         )

@@ -13,8 +13,11 @@ from anaphora.cache.hashing import TOKEN_BYTES
 
 Sketch = tuple[int, ...]
 
+HASH_BYTES = 250
+"""What a hash in a sketch costs together with its entry in an index, roughly."""
+
 _RUN_TOKENS = 8
-_SKETCH_SIZE = 64
+_SKETCH_SIZE = 16
 _LATEST = 4
 
 
