@@ -147,6 +147,7 @@ NAMES = [
     "vllm:prompt_tokens_total",
     "vllm:request_generation_tokens",
     "vllm:request_prefill_kv_computed_tokens",
+    "vllm:request_prefill_time_seconds",
     "vllm:request_prompt_tokens",
     "vllm:request_success_total",
     "vllm:time_to_first_token_seconds",

@@ -39,6 +39,7 @@ REQUEST_SECONDS = (
     120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
 )
 # fmt: on
+PREFILL_SECONDS = REQUEST_SECONDS
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -173,6 +174,7 @@ class MetricsSnapshot:
     request_prompt: HistogramSnapshot
     request_generation: HistogramSnapshot
     request_prefill_computed: HistogramSnapshot
+    request_prefill_seconds: HistogramSnapshot
     step_tokens: HistogramSnapshot
 
     @property
@@ -211,6 +213,8 @@ class Metrics(CacheListener, SchedulerListener):
         self._read_pinned_pages = read_pinned_pages
         self._hit_rate = HitRate()
         self._last_token_times: dict[RequestId, float] = {}
+        self._admission_times: dict[RequestId, float] = {}
+        self._prefill_seconds: dict[RequestId, float] = {}
         self._num_finished = dict.fromkeys(FinishReason, 0)
         self._num_unknown_fields: dict[str, int] = {}
         self._prefix_cache_queries = self._prefix_cache_hits = 0
@@ -227,6 +231,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._request_prompt = Histogram(token_bounds(max_model_len))
         self._request_generation = Histogram(token_bounds(max_model_len))
         self._request_prefill_computed = Histogram(token_bounds(max_model_len))
+        self._request_prefill_seconds = Histogram(PREFILL_SECONDS)
         self._step_tokens = Histogram(STEP_TOKENS)
 
     # The cache's events.
@@ -251,6 +256,7 @@ class Metrics(CacheListener, SchedulerListener):
 
     def request_admitted(self, request: Request, now: float) -> None:
         """Count its query and its hits, or its prompt as bypassed if it was not looked up."""
+        self._admission_times[request.request_id] = now
         if not self._is_caching or request.skip_reading_cache:
             self._bypassed_tokens += request.num_prompt_tokens
             return
@@ -287,6 +293,7 @@ class Metrics(CacheListener, SchedulerListener):
         if last_time is None:
             self._count_prompt(request)
             self._first_token_seconds.observe(now - request.arrival_time)
+            self._end_prefill(request, now)
         else:
             self._inter_token_seconds.observe(now - last_time)
 
@@ -295,18 +302,29 @@ class Metrics(CacheListener, SchedulerListener):
             self._prompt_tokens_computed += _num_computed(request)
             self._prompt_tokens_cached += _num_cached(request)
 
+    def _end_prefill(self, request: Request, now: float) -> None:
+        """Note how long it took from the first plan to the end of the prompt; a fork has no prefill."""
+        admission_time = self._admission_times.pop(request.request_id, None)
+        if admission_time is not None:
+            self._prefill_seconds[request.request_id] = now - admission_time
+
     def request_finished(self, request: Request, now: float) -> None:
         """Count its end, and what it was in all if it had a first token or has computed a prompt for the cache."""
         assert request.finish_reason is not None, f"{request.request_id} ended without a reason"
         self._num_finished[request.finish_reason] += 1
         if request.params.is_warm_up and request.finish_reason is FinishReason.LENGTH:
             self._count_prompt(request)
+            self._end_prefill(request, now)
         elif self._last_token_times.pop(request.request_id, None) is None:
+            self._admission_times.pop(request.request_id, None)
             return
         self._request_seconds.observe(now - request.arrival_time)
         self._request_prompt.observe(request.num_prompt_tokens)
         self._request_generation.observe(request.num_output_tokens)
         self._request_prefill_computed.observe(_num_computed(request))
+        prefill_seconds = self._prefill_seconds.pop(request.request_id, None)
+        if prefill_seconds is not None:
+            self._request_prefill_seconds.observe(prefill_seconds)
 
     def step_committed(self, plan: StepPlan, now: float) -> None:
         """Count the tokens of a step."""
@@ -370,6 +388,7 @@ class Metrics(CacheListener, SchedulerListener):
             request_prompt=self._request_prompt.snapshot(),
             request_generation=self._request_generation.snapshot(),
             request_prefill_computed=self._request_prefill_computed.snapshot(),
+            request_prefill_seconds=self._request_prefill_seconds.snapshot(),
             step_tokens=self._step_tokens.snapshot(),
         )
 

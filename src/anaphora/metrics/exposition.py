@@ -108,6 +108,9 @@ FAMILIES = (
            lambda s: s.request_generation),
     Family("vllm:request_prefill_kv_computed_tokens", "histogram", "Prompt tokens of a request that were not cached.",
            lambda s: s.request_prefill_computed),
+    Family("vllm:request_prefill_time_seconds", "histogram",
+           "Time of a request from its admission to the end of its prompt.",
+           lambda s: s.request_prefill_seconds),
     Family("vllm:iteration_tokens_total", "histogram", "Tokens computed by a step.",
            lambda s: s.step_tokens),
 )

@@ -1,0 +1,105 @@
+"""Reads the Prometheus text of our server or of vLLM: prompt tokens, cached ones, and the prefill rate."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from anaphora.cost.bill import Unknown
+from anaphora.cost.tally import Tally
+from anaphora.cost.usage import TokenSplit
+from anaphora.errors import ConfigError
+
+PROMPT, CACHED = "vllm:prompt_tokens_total", "vllm:prompt_tokens_cached_total"
+QUERIES, HITS = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
+GENERATED = "vllm:generation_tokens_total"
+REQUESTS = "vllm:request_prompt_tokens_count"
+COMPUTED = "vllm:request_prefill_kv_computed_tokens_sum"
+PREFILL_SECONDS = "vllm:request_prefill_time_seconds_sum"
+NAMES = frozenset({PROMPT, CACHED, QUERIES, HITS, GENERATED, REQUESTS, COMPUTED, PREFILL_SECONDS})
+
+SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReading:
+    """The counters of one scrape, by model; a counter that the server does not export is missing."""
+
+    counters: Mapping[str | None, Mapping[str, float]] = field(default_factory=dict)
+
+    def since(self, earlier: "ServerReading") -> "ServerReading":
+        """Return what was counted after an earlier scrape; ConfigError when the server began anew in between."""
+        grown: dict[str | None, dict[str, float]] = {}
+        for model, values in self.counters.items():
+            before = earlier.counters.get(model, {})
+            grown[model] = {name: value - before.get(name, 0.0) for name, value in values.items()}
+            if min(grown[model].values()) < 0:
+                raise ConfigError("a counter went back between the two readings: the server was restarted")
+        return ServerReading(grown)
+
+    def tallies(self) -> list[Tally]:
+        """Return the sums of each model."""
+        return [_tally(model, values) for model, values in self.counters.items()]
+
+    def prefill_rate(self) -> float | Unknown:
+        """Return the prompt tokens computed per second of prefill, over all ended requests."""
+        computed = seconds = 0.0
+        for values in self.counters.values():
+            if COMPUTED not in values or PREFILL_SECONDS not in values:
+                return Unknown(
+                    f"prefill rate unknown: the server exports no {COMPUTED} and {PREFILL_SECONDS}; "
+                    "pass --prefill-rate"
+                )
+            computed += values[COMPUTED]
+            seconds += values[PREFILL_SECONDS]
+        if computed <= 0 or seconds <= 0:
+            return Unknown("prefill rate unknown: the server has measured no prefill yet; pass --prefill-rate")
+        return computed / seconds
+
+
+def parse_metrics(text: str) -> ServerReading:
+    """Return the counters of a scrape; ConfigError when it is none of these servers."""
+    counters: dict[str | None, dict[str, float]] = {}
+    for line in text.splitlines():
+        sample = SAMPLE.fullmatch(line.strip())
+        if sample is None or sample[1] not in NAMES:
+            continue
+        labels = dict(LABEL.findall(sample[2] or ""))
+        values = counters.setdefault(labels.get("model_name"), {})
+        values[sample[1]] = values.get(sample[1], 0.0) + _value(sample[1], sample[3])
+    if not counters:
+        raise ConfigError(f"it has none of the counters of a vLLM or anaphora server, such as {PROMPT}")
+    return ServerReading(counters)
+
+
+def _value(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value) or value < 0:
+        raise ConfigError(f"{name} is {text[:40]!r}, but must be a number from 0 up")
+    return value
+
+
+def _tally(model: str | None, values: Mapping[str, float]) -> Tally:
+    output, requests = values.get(GENERATED), values.get(REQUESTS)
+    tally = Tally(
+        "server",
+        model,
+        num_requests=None if requests is None else int(requests),
+        output=None if output is None else int(output),
+    )
+    for total, cached in ((PROMPT, CACHED), (QUERIES, HITS)):
+        if total in values and cached in values:
+            num_tokens, num_read = int(values[total]), int(values[cached])
+            if num_read > num_tokens:
+                tally.not_said = Counter({f"{cached} is above {total}": 1})
+            else:
+                tally.split = TokenSplit(read=num_read, fresh_or_written=num_tokens - num_read)
+                tally.num_unclassed = int(num_tokens > num_read)
+            return tally
+    tally.not_said = Counter({f"the server exports no {CACHED}": 1})
+    return tally
