@@ -17,7 +17,7 @@ from anaphora.cli.cost_table import show
 from anaphora.cost.bill import Unknown
 from anaphora.cost.lines import read_line
 from anaphora.cost.prices import PriceTable, parse_prices
-from anaphora.cost.report import NO_RATE, Problem, group, price_of, total
+from anaphora.cost.report import NO_RATE, Problem, model_figures, price_of, total
 from anaphora.cost.server_metrics import ServerReading, parse_metrics
 from anaphora.cost.tally import Log
 from anaphora.cost.usage import PROVIDERS, UsageShapeError
@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--provider",
         choices=PROVIDERS,
-        help="whose usage it is, for lines whose fields do not tell (default: an error)",
+        help="whose usage it is, for lines whose fields do not tell (default: an error); "
+        "server: all lines are of a server of your own",
     )
     parser.add_argument("--model", metavar="NAME", help="the model of lines that name none")
     parser.add_argument(
@@ -94,10 +95,10 @@ def run(options: argparse.Namespace) -> int:
         try:
             with httpx.Client(timeout=TIMEOUT_S) as client:
                 now, counted = read_server(client, options.base_url, options.watch, time.sleep)
+            rate = now.prefill_rate()
         except ConfigError as error:
             problems.append(Problem(options.base_url, None, str(error)))
         else:
-            rate = now.prefill_rate()
             for tally in [] if options.usage else counted.tallies():
                 log.take_tally(tally)
     if options.prefill_rate:
@@ -204,7 +205,7 @@ def make_report(
             if tally.split.total:
                 problems.append(price)
             price = Unknown(price.reason)
-        groups.append(group(tally, price, rate))
+        groups.append(model_figures(tally, price, rate))
     return {
         "partial": bool(problems),
         "problems": [{"source": each.source, "line": each.line, "reason": each.reason} for each in problems],

@@ -32,7 +32,9 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def _show_rows(title: str, rows: list[tuple[str, str]], console: Console) -> None:
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", show_header=False, box=None, pad_edge=False
+    )
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
@@ -42,7 +44,7 @@ def _show_rows(title: str, rows: list[tuple[str, str]], console: Console) -> Non
 
 
 def _title(figures: dict[str, Any]) -> str:
-    return f"{figures['provider']} {figures['model'] or '(no model named)'}".replace("[", r"\[")
+    return f"{figures['provider']} {figures['model'] or '(no model named)'}"
 
 
 def _rows(figures: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -57,8 +59,9 @@ def _rows(figures: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, st
     unclassed = figures["unclassed"]
     for name, words in (("fresh_or_written", "fresh or written"), ("short_or_long", "written, any life")):
         if unclassed[name]:
-            said = f"{unclassed[name]:,}: provider did not say which, in {unclassed['requests']:,} requests"
-            rows.append((f"  {words}", said if figures["requests"] is not None else said.rpartition(",")[0]))
+            said = f"{unclassed[name]:,}: provider did not say which"
+            where = f", in {unclassed['requests']:,} of the requests" if unclassed["requests"] else ""
+            rows.append((f"  {words}", said + where))
     rows.append(("output tokens", _number(tokens["output"], unknown.get("tokens.output"))))
     rows.append(("prefill saved", _seconds(figures, report)))
     rows += _money_rows(figures)

@@ -38,10 +38,6 @@ class Bill:
         """Below 0 when more was written than was read again."""
         return self.without_caching - self.paid
 
-    def in_currency(self, fresh_tokens: Decimal) -> Decimal | None:
-        """Turn prices of a fresh token into money."""
-        return None if self.per_token is None else fresh_tokens * self.per_token
-
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:

@@ -4,8 +4,8 @@ Knows JSON and the envelopes; the fields of a usage object are `shapes.py`'s.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anaphora.cost.shapes import is_usage, read_usage
@@ -46,16 +46,18 @@ def read_line(text: str, provider: str | None = None) -> Entry | LeftOut:
         raise UsageShapeError(f"is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise UsageShapeError(f"holds {type(value).__name__}, but must hold a JSON object")
-    holder = _holder(value, MAX_DEPTH)
+    holder = next(
+        filter(None, (_find(value, MAX_DEPTH, accept) for accept in (_has_usage, is_usage, _has_null))), None
+    )
     if holder is None:
         return _without_usage(value)
     if holder.get("type") == "message_delta":
         return LeftOut(REPEATS_START)
     body = _usage_in(holder)
     if body is None:
-        if _is_frame(holder):
+        if _is_frame(holder) or _is_frame(value):
             return LeftOut(FRAME_WITHOUT_USAGE)
-        reason = "the usage of the response is null"
+        reason = "the provider did not report the usage of the response: it is null"
         return Entry(
             Usage(provider=provider or owner_of(holder) or "unknown", not_said=reason), _model(holder), None
         )
@@ -63,26 +65,35 @@ def read_line(text: str, provider: str | None = None) -> Entry | LeftOut:
     # of two providers are mixed: proxies that translate do that.
     owner = None if "prompt_tokens" in body else owner_of(holder)
     usage = read_usage(body, owner or provider)
+    if provider == "server":  # one's own speaks the shapes of others
+        usage = replace(usage, provider=provider)
     response_id = holder.get("id")
     return Entry(
         usage, _model(holder) or _model(value), response_id if isinstance(response_id, str) else None
     )
 
 
-def _holder(value: Object, depth: int) -> Object | None:
-    """Return the outermost object that has a usage, or is one; an inner copy of it is not counted again."""
-    if any(key in value for key in USAGE_KEYS) or is_usage(value):
+def _find(value: Object, depth: int, accept: Callable[[Object], bool]) -> Object | None:
+    """Return the outermost object that is accepted; a copy of its usage further in is not counted again."""
+    if accept(value):
         return value
-    if depth:
-        for name in WRAPPERS:
-            inner = value.get(name)
-            if isinstance(inner, str) and inner.lstrip().startswith("{"):
-                inner = _parsed(inner)
-            if isinstance(inner, Mapping):
-                found = _holder(inner, depth - 1)
-                if found is not None:
-                    return found
+    for name in WRAPPERS if depth else ():
+        inner = value.get(name)
+        if isinstance(inner, str) and inner.lstrip().startswith("{"):
+            inner = _parsed(inner)
+        if isinstance(inner, Mapping):
+            found = _find(inner, depth - 1, accept)
+            if found is not None:
+                return found
     return None
+
+
+def _has_usage(value: Object) -> bool:
+    return any(value.get(key) is not None for key in USAGE_KEYS)
+
+
+def _has_null(value: Object) -> bool:
+    return any(key in value for key in USAGE_KEYS)
 
 
 def _parsed(text: str) -> Any:

@@ -35,12 +35,13 @@ class Price:
     currency: str | None = None
     source: str | None = None
     note: str | None = None
-    as_of: str | None = None
 
     def over(self, below: "Price") -> "Price":
-        """Return this price, with what it leaves out taken from another."""
+        """Return this price, with what it leaves out taken from another; the source names both then."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        return replace(below, **own)
+        is_filled = any(getattr(self, name) is None is not getattr(below, name) for name in MULTIPLIERS)
+        source = f"{self.source}; the rest: {below.source}" if is_filled else self.source
+        return replace(below, **{**own, "source": source})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def parse_prices(text: str, name: str, below: PriceTable | None = None) -> Price
     if currency is not None and (not isinstance(currency, str) or not currency):
         raise ConfigError(f"{name}: currency is {currency!r}, but must be a name such as 'USD'")
     parsed = tuple(
-        _row(row, f"{name}: price {number}", currency, as_of) for number, row in enumerate(rows, start=1)
+        _row(row, f"{name}: price {number}", currency, name) for number, row in enumerate(rows, start=1)
     )
     return PriceTable(parsed, as_of, name, below)
 
@@ -121,7 +122,7 @@ def _check_keys(table: Mapping[str, Any], known: frozenset[str], where: str) -> 
         )
 
 
-def _row(row: Mapping[str, Any], where: str, currency: str | None, as_of: str) -> Row:
+def _row(row: Mapping[str, Any], where: str, currency: str | None, default_source: str) -> Row:
     _check_keys(row, ROW_KEYS, where)
     provider, models = row.get("provider"), row.get("models")
     if provider not in PROVIDERS:
@@ -141,9 +142,8 @@ def _row(row: Mapping[str, Any], where: str, currency: str | None, as_of: str) -
         input=base,
         output=_number(row, "output", where),
         currency=currency if base is not None else None,
-        source=row.get("source"),
+        source=row.get("source", default_source),
         note=row.get("note"),
-        as_of=as_of,
     )
     return Row(str(provider), tuple(models), price)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from anaphora.cost.bill import (
+    MILLION,
     WRITES,
-    Bill,
-    BreakEven,
     Unknown,
     break_even,
     charge,
@@ -22,7 +21,7 @@ from anaphora.cost.prices import Price, PriceTable
 from anaphora.cost.tally import Tally
 from anaphora.cost.usage import CLASSES
 
-NOT_REPORTED = "provider did not report"
+NOTHING = Unknown("provider did not report")
 NO_RATE = "prefill rate unknown: pass --prefill-rate or --base-url"
 FRESH_TOKEN = "price of one fresh prompt token"  # noqa: S105 - a unit, no password
 
@@ -57,77 +56,93 @@ def price_of(tally: Tally, table: PriceTable) -> Price | Unknown | Problem:
     )
 
 
-def group(tally: Tally, price: Price | Unknown, rate: float | Unknown) -> dict[str, Any]:
-    """Return the figures of one model."""
-    unknown: dict[str, str] = {}
+class Reasons:
+    """Collects why figures are not known, by their names."""
 
-    def known(name: str, value: Any | Unknown) -> Any:
+    def __init__(self) -> None:
+        self.by_name: dict[str, str] = {}
+
+    def known(self, name: str, value: Any | Unknown) -> Any:
+        """Return a figure, or None after noting why there is none."""
         if isinstance(value, Unknown):
-            unknown[name] = value.reason
+            self.by_name[name] = value.reason
             return None
         return value
 
-    is_counted = tally.num_requests is None or tally.num_requests > tally.num_not_said
-    is_counted = is_counted and not (tally.num_requests is None and tally.not_said)
-    nothing = Unknown(NOT_REPORTED)
-    bill = nothing if not is_counted else price if isinstance(price, Unknown) else charge(tally.split, price)
-    even = {name: price if isinstance(price, Unknown) else break_even(name, price) for name in WRITES}
-    ratio = reads_per_write(tally.split) if is_counted else nothing
-    paid = (
-        ratio
-        if isinstance(ratio, Unknown)
-        else price
-        if isinstance(price, Unknown)
-        else writes_paid(tally.split, price)
-    )
-    seconds = rate if isinstance(rate, Unknown) else seconds_saved(tally.split, rate)
+
+def model_figures(tally: Tally, price: Price | Unknown, rate: float | Unknown) -> dict[str, Any]:
+    """Return the figures of one model."""
+    reasons = Reasons()
+    known = reasons.known
     figures: dict[str, Any] = {
         "provider": tally.provider,
         "model": tally.model,
-        "requests": known("requests", nothing if tally.num_requests is None else tally.num_requests),
+        "requests": known("requests", NOTHING if tally.num_requests is None else tally.num_requests),
         "not_reported": dict(tally.not_said),
-        "tokens": {
-            name: known(f"tokens.{name}", nothing if value is None or not is_counted else value)
-            for name, value in _tokens(tally).items()
-        },
-        "raw": dict(tally.raw),
+        "tokens": {name: known(f"tokens.{name}", value) for name, value in _tokens(tally).items()},
         "unclassed": {
             "requests": tally.num_unclassed,
             "fresh_or_written": tally.split.fresh_or_written,
             "short_or_long": tally.split.short_or_long,
         },
-        "seconds_saved": known("seconds_saved", seconds if is_counted else nothing),
-        "money": known("money", bill if isinstance(bill, Unknown) else _money(bill, tally, price)),
-        "break_even": {
-            name: known(f"break_even.{name}", each if isinstance(each, Unknown) else _even(each))
-            for name, each in even.items()
-        },
-        "reads_per_written_token": known(
-            "reads_per_written_token", ratio if isinstance(ratio, Unknown) else float(ratio)
-        ),
-        "writes_paid": known("writes_paid", paid),
-        "price": None if isinstance(price, Unknown) else _origin(price),
+        "raw": dict(tally.raw),
+        "seconds_saved": known("seconds_saved", _seconds(tally, rate)),
+        "money": known("money", _money(tally, price)),
+        "break_even": {name: known(f"break_even.{name}", _even(name, price)) for name in WRITES},
+        "reads_per_written_token": known("reads_per_written_token", _ratio(tally)),
+        "writes_paid": known("writes_paid", _paid(tally, price)),
+        "price": None if isinstance(price, Unknown) else {"source": price.source, "note": price.note},
     }
-    return {**figures, "unknown": unknown}
+    return {**figures, "unknown": reasons.by_name}
 
 
-def _tokens(tally: Tally) -> dict[str, int | None]:
+def _tokens(tally: Tally) -> dict[str, int | Unknown]:
     classes = {name: tally.split.exact(name) for name in CLASSES}
-    return {"total": tally.split.total, **classes, "output": tally.output}
+    values = {"total": tally.split.total, **classes, "output": tally.output}
+    return {
+        name: NOTHING if value is None or not tally.is_reported else value for name, value in values.items()
+    }
 
 
-def _money(bill: Bill, tally: Tally, price: Price | Unknown) -> dict[str, Any]:
+def _seconds(tally: Tally, rate: float | Unknown) -> float | Unknown:
+    if not tally.is_reported:
+        return NOTHING
+    return rate if isinstance(rate, Unknown) else seconds_saved(tally.split, rate)
+
+
+def _ratio(tally: Tally) -> float | Unknown:
+    ratio = reads_per_write(tally.split) if tally.is_reported else NOTHING
+    return ratio if isinstance(ratio, Unknown) else float(ratio)
+
+
+def _paid(tally: Tally, price: Price | Unknown) -> bool | Unknown:
+    if not tally.is_reported:
+        return NOTHING
+    return price if isinstance(price, Unknown) else writes_paid(tally.split, price)
+
+
+def _money(tally: Tally, price: Price | Unknown) -> dict[str, Any] | Unknown:
+    if not tally.is_reported:
+        return NOTHING
+    if isinstance(price, Unknown):
+        return price
+    bill = charge(tally.split, price)
+    if isinstance(bill, Unknown):
+        return bill
     amounts = {"paid": bill.paid, "without_caching": bill.without_caching, "saved": bill.saved}
     if bill.per_token is None:
         return {"unit": FRESH_TOKEN, **{name: float(amount) for name, amount in amounts.items()}}
-    money = {name: float(bill.in_currency(amount) or 0) for name, amount in amounts.items()}
+    money = {name: float(amount * bill.per_token) for name, amount in amounts.items()}
     output = None
-    if isinstance(price, Price) and price.output is not None and tally.output is not None:
-        output = float(price.output * tally.output / 1_000_000)
+    if price.output is not None and tally.output is not None:
+        output = float(price.output * tally.output / MILLION)
     return {"unit": bill.currency, **money, "output": output}
 
 
-def _even(even: BreakEven) -> dict[str, Any]:
+def _even(name: str, price: Price | Unknown) -> dict[str, Any] | Unknown:
+    even = price if isinstance(price, Unknown) else break_even(name, price)
+    if isinstance(even, Unknown):
+        return even
     needed = even.reads_per_write
     return {
         "write": float(even.write),
@@ -135,10 +150,6 @@ def _even(even: BreakEven) -> dict[str, Any]:
         "pays_from_use": even.first_use,
         "reads_per_written_token_above": None if needed is None else float(needed),
     }
-
-
-def _origin(price: Price) -> dict[str, Any]:
-    return {"as_of": price.as_of, "source": price.source, "note": price.note}
 
 
 def total(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class ServerReading:
             computed += values[COMPUTED]
             seconds += values[PREFILL_SECONDS]
         if computed <= 0 or seconds <= 0:
-            return Unknown("prefill rate unknown: the server has measured no prefill yet; pass --prefill-rate")
+            return Unknown(
+                "prefill rate unknown: the server has measured no prefill yet; pass --prefill-rate"
+            )
         return computed / seconds
 
 
@@ -92,14 +94,14 @@ def _tally(model: str | None, values: Mapping[str, float]) -> Tally:
         num_requests=None if requests is None else int(requests),
         output=None if output is None else int(output),
     )
+    unsaid = max(1, tally.num_requests or 0)
     for total, cached in ((PROMPT, CACHED), (QUERIES, HITS)):
         if total in values and cached in values:
             num_tokens, num_read = int(values[total]), int(values[cached])
             if num_read > num_tokens:
-                tally.not_said = Counter({f"{cached} is above {total}": 1})
+                tally.not_said = Counter({f"does not add up: {cached} is above {total}": unsaid})
             else:
                 tally.split = TokenSplit(read=num_read, fresh_or_written=num_tokens - num_read)
-                tally.num_unclassed = int(num_tokens > num_read)
             return tally
-    tally.not_said = Counter({f"the server exports no {CACHED}": 1})
+    tally.not_said = Counter({f"the server exports no {CACHED}": unsaid})
     return tally

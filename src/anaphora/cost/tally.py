@@ -32,6 +32,13 @@ class Tally:
         """The requests of which nothing is in the sums."""
         return self.not_said.total()
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether the sums are about anything; without that their zeros mean nothing."""
+        if self.num_requests is None:
+            return not self.not_said
+        return not self.not_said or self.num_not_said < self.num_requests
+
     def add(self, usage: Usage) -> None:
         """Count one request."""
         assert self.num_requests is not None, "the sums of a server take no single requests"
