@@ -236,7 +236,9 @@ counts = st.none() | st.integers(0, 50)
 
 @st.composite
 def usages(draw: st.DrawFn) -> dict[str, Any]:
-    shape = draw(st.sampled_from([OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GEMINI, DEEPSEEK, TRACE]))
+    shape: dict[str, Any] = draw(
+        st.sampled_from([OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GEMINI, DEEPSEEK, TRACE])
+    )
 
     def vary(body: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -148,11 +148,11 @@ def _problems_of(path: Path, log: Log, provider: str | None, model: str | None) 
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                num_found += 1
                 try:
-                    text = line.decode("utf-8-sig").strip()
-                    if text:
-                        num_found += 1
-                        log.take(read_line(text, provider), model)
+                    log.take(read_line(line.decode("utf-8-sig"), provider), model)
                 except UnicodeDecodeError as error:
                     yield Problem(str(path), number, f"is not UTF-8 text: {error.reason}")
                 except UsageShapeError as error:
