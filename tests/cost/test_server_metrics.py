@@ -17,8 +17,9 @@ vllm:prompt_tokens_cached_total{engine="0",model_name="org/m"} 700.0
 vllm:prompt_tokens_cached_total{engine="1",model_name="org/m"} 100.0
 vllm:generation_tokens_total{engine="0",model_name="org/m"} 40.0
 vllm:request_prompt_tokens_count{engine="0",model_name="org/m"} 3.0
-vllm:request_prefill_kv_computed_tokens_sum{engine="0",model_name="org/m"} 600.0
-vllm:request_prefill_time_seconds_sum{engine="0",model_name="org/m"} 0.25
+vllm:request_prefill_kv_computed_tokens_sum{engine="0",model_name="org/m"} 6000.0
+vllm:request_prefill_time_seconds_sum{engine="0",model_name="org/m"} 2.5
+vllm:request_prefill_time_seconds_count{engine="0",model_name="org/m"} 3.0
 vllm:request_prefill_time_seconds_bucket{engine="0",le="0.3",model_name="org/m"} 3.0
 """
 
@@ -39,16 +40,29 @@ def test_the_prefill_rate_is_what_was_computed_over_the_time_it_took() -> None:
     assert parse_metrics(VLLM).prefill_rate() == 2400.0
 
 
+def test_prefills_that_reused_nothing_go_before_all_others() -> None:
+    """A thousand cached prompts would make the server look slow, and what they saved look large."""
+    name = "anaphora:uncached_prefill"
+    ours = (
+        f"{name}_tokens_total 4000\n{name}_time_seconds_sum 1.25\n{name}_time_seconds_count 2\n"
+        "vllm:prompt_tokens_total 0\n"
+    )
+    assert parse_metrics(VLLM + ours).prefill_rate() == 3200.0
+    unmeasured = ours.replace("4000", "0").replace("1.25", "0").replace("count 2", "count 0")
+    assert isinstance(parse_metrics(VLLM + unmeasured).prefill_rate(), Unknown)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         (
             "request_prefill_time_seconds_sum",
             "other",
-            "the server exports no vllm:request_prefill_kv_computed",
+            "the server exports no vllm:request_prefill_time_seconds_sum",
         ),
-        ("} 0.25", "} 0.0", "the server has measured no prefill yet"),
-        ("} 600.0", "} 0.0", "the server has measured no prefill yet"),
+        ("} 2.5", "} 0.0", "the server has measured no prefill yet"),
+        ("} 6000.0", "} 0.0", "the server has measured no prefill yet"),
+        ("} 6000.0", "} 1500.0", "the prefills of the server have 500 tokens on average"),
     ],
 )
 def test_a_rate_that_was_not_measured_is_not_a_number(old: str, new: str, words: str) -> None:
@@ -123,6 +137,6 @@ def test_our_own_server_exports_all_that_is_asked_for() -> None:
         "vllm:prompt_tokens_cached_total",
         "vllm:generation_tokens_total",
         "vllm:request_prompt_tokens",
-        "vllm:request_prefill_kv_computed_tokens",
-        "vllm:request_prefill_time_seconds",
+        "anaphora:uncached_prefill_tokens_total",
+        "anaphora:uncached_prefill_time_seconds",
     } <= ours

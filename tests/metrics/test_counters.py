@@ -240,6 +240,17 @@ def test_a_prefill_lasts_from_the_admission_to_the_first_token_and_counts_at_the
     assert story.seen.request_prefill_computed.total == 16
 
 
+def test_a_prefill_that_reused_nothing_is_counted_apart(story: Story) -> None:
+    """Only there the tokens and the time make a rate: one that reused much takes a step for a few tokens."""
+    for name, num_cached, seconds in (("cold", 0, 2.0), ("warm", 32, 0.5)):
+        story.admit(request := make_request(name), num_cached, now=1.0)
+        story.append(request, 1.0 + seconds)
+        story.finish(request, now=9.0)
+    assert story.seen.request_prefill_seconds.total == 2.5
+    assert story.seen.uncached_prefill_seconds.total == 2.0
+    assert story.seen.uncached_prefill_tokens == 48
+
+
 def test_a_prompt_computed_for_the_cache_has_a_prefill_that_ends_with_it(story: Story) -> None:
     warm_up = Request(
         request_id=RequestId("w"),

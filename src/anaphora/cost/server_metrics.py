@@ -15,9 +15,26 @@ PROMPT, CACHED = "vllm:prompt_tokens_total", "vllm:prompt_tokens_cached_total"
 QUERIES, HITS = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
 GENERATED = "vllm:generation_tokens_total"
 REQUESTS = "vllm:request_prompt_tokens_count"
-COMPUTED = "vllm:request_prefill_kv_computed_tokens_sum"
-PREFILL_SECONDS = "vllm:request_prefill_time_seconds_sum"
-NAMES = frozenset({PROMPT, CACHED, QUERIES, HITS, GENERATED, REQUESTS, COMPUTED, PREFILL_SECONDS})
+PREFILLS = (
+    # Of our server: the prefills of requests that reused nothing.
+    (
+        "anaphora:uncached_prefill_tokens_total",
+        "anaphora:uncached_prefill_time_seconds_sum",
+        "anaphora:uncached_prefill_time_seconds_count",
+    ),
+    # Of vLLM: all prefills.
+    (
+        "vllm:request_prefill_kv_computed_tokens_sum",
+        "vllm:request_prefill_time_seconds_sum",
+        "vllm:request_prefill_time_seconds_count",
+    ),
+)
+"""Where a server says how many tokens its prefills computed, in how many seconds, and how many they were."""
+
+MIN_TOKENS_PER_PREFILL = 512
+"""Shorter ones measure what a step costs whatever it computes; the rate would be too low, the savings too high."""
+
+NAMES = frozenset({PROMPT, CACHED, QUERIES, HITS, GENERATED, REQUESTS, *PREFILLS[0], *PREFILLS[1]})
 
 SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -44,21 +61,33 @@ class ServerReading:
         return [_tally(model, values) for model, values in self.counters.items()]
 
     def prefill_rate(self) -> float | Unknown:
-        """Return the prompt tokens computed per second of prefill, over all ended requests."""
-        computed = seconds = 0.0
-        for values in self.counters.values():
-            if COMPUTED not in values or PREFILL_SECONDS not in values:
-                return Unknown(
-                    f"prefill rate unknown: the server exports no {COMPUTED} and {PREFILL_SECONDS}; "
-                    "pass --prefill-rate"
-                )
-            computed += values[COMPUTED]
-            seconds += values[PREFILL_SECONDS]
-        if computed <= 0 or seconds <= 0:
-            return Unknown(
-                "prefill rate unknown: the server has measured no prefill yet; pass --prefill-rate"
-            )
-        return computed / seconds
+        """Return the prompt tokens computed per second of prefill, over all requests that ended.
+
+        A request whose prompt is nearly all cached computes a few tokens in the time of a whole step, so many of
+        those make the server look slow: our server counts the prefills apart that reused nothing, and of any
+        server the prefills must be long enough on average.
+        """
+        for names in PREFILLS:
+            sums = [sum(values.get(name, 0.0) for values in self.counters.values()) for name in names]
+            if any(names[1] in values for values in self.counters.values()):
+                return _rate(*sums)
+        return _no_rate(f"the server exports no {PREFILLS[-1][1]}")
+
+
+def _rate(num_tokens: float, seconds: float, num_prefills: float) -> float | Unknown:
+    if not (num_tokens > 0 and seconds > 0 and num_prefills > 0):
+        return _no_rate("the server has measured no prefill yet")
+    mean = num_tokens / num_prefills
+    if mean < MIN_TOKENS_PER_PREFILL:
+        return _no_rate(
+            f"the prefills of the server have {mean:,.0f} tokens on average, and below "
+            f"{MIN_TOKENS_PER_PREFILL} they tell more of the cost of a step"
+        )
+    return num_tokens / seconds
+
+
+def _no_rate(reason: str) -> Unknown:
+    return Unknown(f"prefill rate unknown: {reason}; pass --prefill-rate")
 
 
 def parse_metrics(text: str) -> ServerReading:

@@ -155,6 +155,7 @@ class MetricsSnapshot:
     prompt_tokens_computed: int
     prompt_tokens_cached: int
     generation_tokens: int
+    uncached_prefill_tokens: int
     num_preemptions: int
     preemption_recomputed_tokens: int
     block_rounding_tokens: int
@@ -175,6 +176,7 @@ class MetricsSnapshot:
     request_generation: HistogramSnapshot
     request_prefill_computed: HistogramSnapshot
     request_prefill_seconds: HistogramSnapshot
+    uncached_prefill_seconds: HistogramSnapshot
     step_tokens: HistogramSnapshot
 
     @property
@@ -219,6 +221,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._num_unknown_fields: dict[str, int] = {}
         self._prefix_cache_queries = self._prefix_cache_hits = 0
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
+        self._uncached_prefill_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
         self._num_unplaced_marks = 0
@@ -232,6 +235,7 @@ class Metrics(CacheListener, SchedulerListener):
         self._request_generation = Histogram(token_bounds(max_model_len))
         self._request_prefill_computed = Histogram(token_bounds(max_model_len))
         self._request_prefill_seconds = Histogram(PREFILL_SECONDS)
+        self._uncached_prefill_seconds = Histogram(PREFILL_SECONDS)
         self._step_tokens = Histogram(STEP_TOKENS)
 
     # The cache's events.
@@ -322,9 +326,17 @@ class Metrics(CacheListener, SchedulerListener):
         self._request_prompt.observe(request.num_prompt_tokens)
         self._request_generation.observe(request.num_output_tokens)
         self._request_prefill_computed.observe(_num_computed(request))
-        prefill_seconds = self._prefill_seconds.pop(request.request_id, None)
-        if prefill_seconds is not None:
-            self._request_prefill_seconds.observe(prefill_seconds)
+        self._count_prefill(request)
+
+    def _count_prefill(self, request: Request) -> None:
+        """Count its time, and apart if it reused nothing: only there time and tokens make a rate."""
+        seconds = self._prefill_seconds.pop(request.request_id, None)
+        if seconds is None:
+            return
+        self._request_prefill_seconds.observe(seconds)
+        if _num_cached(request) == 0:
+            self._uncached_prefill_seconds.observe(seconds)
+            self._uncached_prefill_tokens += request.num_prompt_tokens
 
     def step_committed(self, plan: StepPlan, now: float) -> None:
         """Count the tokens of a step."""
@@ -369,6 +381,7 @@ class Metrics(CacheListener, SchedulerListener):
             prompt_tokens_computed=self._prompt_tokens_computed,
             prompt_tokens_cached=self._prompt_tokens_cached,
             generation_tokens=self._generation_tokens,
+            uncached_prefill_tokens=self._uncached_prefill_tokens,
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
             block_rounding_tokens=self._block_rounding_tokens,
@@ -389,6 +402,7 @@ class Metrics(CacheListener, SchedulerListener):
             request_generation=self._request_generation.snapshot(),
             request_prefill_computed=self._request_prefill_computed.snapshot(),
             request_prefill_seconds=self._request_prefill_seconds.snapshot(),
+            uncached_prefill_seconds=self._uncached_prefill_seconds.snapshot(),
             step_tokens=self._step_tokens.snapshot(),
         )
 
