@@ -259,3 +259,10 @@ def test_a_server_that_is_down_leaves_the_log_and_makes_it_partial(
     assert report["partial"] is True and report["models"][0]["tokens"]["read"] == 1920
     assert report["models"][0]["seconds_saved"] is None
     assert "does not answer: " in captured.err and captured.err.count("\n") == 1
+
+
+def test_a_server_that_is_down_and_nothing_else_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--base-url", "http://127.0.0.1:9"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: http://127.0.0.1:9: ") and captured.err.count("\n") == 1

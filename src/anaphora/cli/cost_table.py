@@ -18,7 +18,7 @@ CLASS_NAMES = {
 
 def show(report: dict[str, Any], console: Console) -> None:
     """Print the report."""
-    if report["partial"]:
+    if report["partial"] and report["models"]:
         console.print(Text("PARTIAL: some inputs could not be used; the errors say which", style="bold"))
     for figures in report["models"]:
         _show_rows(_title(figures), _rows(figures, report), console)

@@ -41,7 +41,7 @@ class LeftOut:
 def read_line(text: str, provider: str | None = None) -> Entry | LeftOut:
     """Return what a line says; UsageShapeError says why it cannot be read."""
     try:
-        value = json.loads(text)
+        value = json.loads(text.strip())
     except (ValueError, RecursionError) as error:
         raise UsageShapeError(f"is not JSON: {error}") from error
     if not isinstance(value, dict):
