@@ -86,7 +86,7 @@ def test_the_lifecycle_names_files_that_exist_and_all_that_decide() -> None:
     assert [path for path in sorted(named) if not (SOURCE / path).exists()] == []
     deciding = {
         path.relative_to(SOURCE).as_posix()
-        for folder in ("cache", "scheduler", "metrics")
+        for folder in ("cache", "scheduler", "metrics", "cost")
         for path in (SOURCE / folder).rglob("*.py")
         if path.name != "__init__.py"
     }

@@ -230,6 +230,51 @@ def test_an_end_puts_the_request_into_the_histograms(story: Story) -> None:
     )
 
 
+def test_a_prefill_lasts_from_the_admission_to_the_first_token_and_counts_at_the_end(story: Story) -> None:
+    """Of the same requests as the computed tokens, so that one over the other is a rate."""
+    story.admit(request := make_request(arrival_time=1.0), num_cached=32, now=3.0)
+    story.append(request, 3.5, 9.0)
+    assert story.seen.request_prefill_seconds.count == 0
+    story.finish(request, now=10.0)
+    assert (story.seen.request_prefill_seconds.count, story.seen.request_prefill_seconds.total) == (1, 0.5)
+    assert story.seen.request_prefill_computed.total == 16
+
+
+def test_a_prefill_that_reused_nothing_is_counted_apart(story: Story) -> None:
+    """Only there the tokens and the time make a rate: one that reused much takes a step for a few tokens."""
+    for name, num_cached, seconds in (("cold", 0, 2.0), ("warm", 32, 0.5)):
+        story.admit(request := make_request(name), num_cached, now=1.0)
+        story.append(request, 1.0 + seconds)
+        story.finish(request, now=9.0)
+    assert story.seen.request_prefill_seconds.total == 2.5
+    assert story.seen.uncached_prefill_seconds.total == 2.0
+    assert story.seen.uncached_prefill_tokens == 48
+
+
+def test_a_prompt_computed_for_the_cache_has_a_prefill_that_ends_with_it(story: Story) -> None:
+    warm_up = Request(
+        request_id=RequestId("w"),
+        token_ids=[1] * 48,
+        params=SamplingParams(max_tokens=0),
+        seed=0,
+        arrival_time=0.0,
+    )
+    story.admit(warm_up, num_cached=0, now=1.0)
+    story.finish(warm_up, now=3.0, reason=FinishReason.LENGTH)
+    assert story.seen.request_prefill_seconds.total == 2.0
+
+
+def test_a_fork_has_no_prefill(story: Story) -> None:
+    """Its prompt is in another's books; it is never admitted."""
+    story.admit(parent := make_request("p"), num_cached=0, now=1.0)
+    fork = make_request("f")
+    fork.num_cached_tokens = 0
+    for request in (parent, fork):
+        story.append(request, 2.0)
+        story.finish(request, now=3.0)
+    assert story.seen.request_prefill_seconds.count == 1
+
+
 def test_a_request_that_ends_without_a_token_counts_by_reason_and_nowhere_else(story: Story) -> None:
     story.metrics.request_arrived(never_admitted := make_request("a"))
     story.admit(in_prefill := make_request("b"), num_cached=16)
@@ -255,7 +300,12 @@ def test_nothing_is_kept_about_requests_that_ended(story: Story) -> None:
         story.admit(request := make_request(str(number)), num_cached=0)
         story.append(request, *[0.1] * (number % 3))
         story.finish(request)
+    for number in range(50, 60):
+        story.admit(request := make_request(str(number)), num_cached=0)
+        story.finish(request, reason=FinishReason.ABORT)
     assert not story.metrics._last_token_times
+    assert not story.metrics._admission_times
+    assert not story.metrics._prefill_seconds
 
 
 def test_a_name_used_again_is_a_new_request(story: Story) -> None:

@@ -81,6 +81,9 @@ vllm:prompt_tokens_cached_total{engine="0",model_name="m"} 32
 # HELP vllm:generation_tokens_total Generated tokens.
 # TYPE vllm:generation_tokens_total counter
 vllm:generation_tokens_total{engine="0",model_name="m"} 2
+# HELP anaphora:uncached_prefill_tokens_total Prompt tokens of the ended requests that reused nothing.
+# TYPE anaphora:uncached_prefill_tokens_total counter
+anaphora:uncached_prefill_tokens_total{engine="0",model_name="m"} 0
 # HELP vllm:request_success_total Requests that ended, by reason.
 # TYPE vllm:request_success_total counter
 vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 1
@@ -148,6 +151,8 @@ NAMES = [
     "anaphora:preemption_recomputed_tokens_total",
     "anaphora:prefix_cache_miss_tokens_total",
     "anaphora:token_mismatch_total",
+    "anaphora:uncached_prefill_time_seconds",
+    "anaphora:uncached_prefill_tokens_total",
     "anaphora:unknown_request_fields_total",
     "anaphora:unplaced_cache_marks_total",
     "vllm:cache_config_info",
@@ -167,6 +172,7 @@ NAMES = [
     "vllm:prompt_tokens_total",
     "vllm:request_generation_tokens",
     "vllm:request_prefill_kv_computed_tokens",
+    "vllm:request_prefill_time_seconds",
     "vllm:request_prompt_tokens",
     "vllm:request_success_total",
     "vllm:time_to_first_token_seconds",

@@ -39,6 +39,7 @@ REQUEST_SECONDS = (
     120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
 )
 # fmt: on
+PREFILL_SECONDS = REQUEST_SECONDS
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -162,6 +163,7 @@ class MetricsSnapshot:
     prompt_tokens_computed: int
     prompt_tokens_cached: int
     generation_tokens: int
+    uncached_prefill_tokens: int
     num_preemptions: int
     preemption_recomputed_tokens: int
     block_rounding_tokens: int
@@ -183,6 +185,8 @@ class MetricsSnapshot:
     request_prompt: HistogramSnapshot
     request_generation: HistogramSnapshot
     request_prefill_computed: HistogramSnapshot
+    request_prefill_seconds: HistogramSnapshot
+    uncached_prefill_seconds: HistogramSnapshot
     step_tokens: HistogramSnapshot
 
     @property
@@ -222,10 +226,13 @@ class Metrics(CacheListener, SchedulerListener):
         self._read_pinned_pages, self._read_explain_memory = read_pinned_pages, read_explain_memory
         self._hit_rate = HitRate()
         self._last_token_times: dict[RequestId, float] = {}
+        self._admission_times: dict[RequestId, float] = {}
+        self._prefill_seconds: dict[RequestId, float] = {}
         self._num_finished = dict.fromkeys(FinishReason, 0)
         self._num_unknown_fields: dict[str, int] = {}
         self._prefix_cache_queries = self._prefix_cache_hits = 0
         self._prompt_tokens_computed = self._prompt_tokens_cached = self._generation_tokens = 0
+        self._uncached_prefill_tokens = 0
         self._num_preemptions = self._preemption_recomputed_tokens = 0
         self._num_page_evictions = self._num_token_mismatches = self._num_pin_refusals = 0
         self._num_unplaced_marks = 0
@@ -238,6 +245,8 @@ class Metrics(CacheListener, SchedulerListener):
         self._request_prompt = Histogram(token_bounds(max_model_len))
         self._request_generation = Histogram(token_bounds(max_model_len))
         self._request_prefill_computed = Histogram(token_bounds(max_model_len))
+        self._request_prefill_seconds = Histogram(PREFILL_SECONDS)
+        self._uncached_prefill_seconds = Histogram(PREFILL_SECONDS)
         self._step_tokens = Histogram(STEP_TOKENS)
 
     # The cache's events.
@@ -262,6 +271,7 @@ class Metrics(CacheListener, SchedulerListener):
 
     def request_admitted(self, request: Request, now: float) -> None:
         """Count its query and its hits, or its prompt as bypassed if it was not looked up."""
+        self._admission_times[request.request_id] = now
         if not self._is_caching or request.skip_reading_cache:
             self._missed_tokens["bypassed", ""] += request.num_prompt_tokens
             return
@@ -298,6 +308,7 @@ class Metrics(CacheListener, SchedulerListener):
         if last_time is None:
             self._count_prompt(request)
             self._first_token_seconds.observe(now - request.arrival_time)
+            self._end_prefill(request, now)
         else:
             self._inter_token_seconds.observe(now - last_time)
 
@@ -306,18 +317,37 @@ class Metrics(CacheListener, SchedulerListener):
             self._prompt_tokens_computed += _num_computed(request)
             self._prompt_tokens_cached += _num_cached(request)
 
+    def _end_prefill(self, request: Request, now: float) -> None:
+        """Note how long it took from the first plan to the end of the prompt; a fork has no prefill."""
+        admission_time = self._admission_times.pop(request.request_id, None)
+        if admission_time is not None:
+            self._prefill_seconds[request.request_id] = now - admission_time
+
     def request_finished(self, request: Request, now: float) -> None:
         """Count its end, and what it was in all if it had a first token or has computed a prompt for the cache."""
         assert request.finish_reason is not None, f"{request.request_id} ended without a reason"
         self._num_finished[request.finish_reason] += 1
         if request.params.is_warm_up and request.finish_reason is FinishReason.LENGTH:
             self._count_prompt(request)
+            self._end_prefill(request, now)
         elif self._last_token_times.pop(request.request_id, None) is None:
+            self._admission_times.pop(request.request_id, None)
             return
         self._request_seconds.observe(now - request.arrival_time)
         self._request_prompt.observe(request.num_prompt_tokens)
         self._request_generation.observe(request.num_output_tokens)
         self._request_prefill_computed.observe(_num_computed(request))
+        self._count_prefill(request)
+
+    def _count_prefill(self, request: Request) -> None:
+        """Count its time, and apart if it reused nothing: only there time and tokens make a rate."""
+        seconds = self._prefill_seconds.pop(request.request_id, None)
+        if seconds is None:
+            return
+        self._request_prefill_seconds.observe(seconds)
+        if _num_cached(request) == 0:
+            self._uncached_prefill_seconds.observe(seconds)
+            self._uncached_prefill_tokens += request.num_prompt_tokens
 
     def step_committed(self, plan: StepPlan, now: float) -> None:
         """Count the tokens of a step."""
@@ -373,6 +403,7 @@ class Metrics(CacheListener, SchedulerListener):
             prompt_tokens_computed=self._prompt_tokens_computed,
             prompt_tokens_cached=self._prompt_tokens_cached,
             generation_tokens=self._generation_tokens,
+            uncached_prefill_tokens=self._uncached_prefill_tokens,
             num_preemptions=self._num_preemptions,
             preemption_recomputed_tokens=self._preemption_recomputed_tokens,
             block_rounding_tokens=self._block_rounding_tokens,
@@ -394,6 +425,8 @@ class Metrics(CacheListener, SchedulerListener):
             request_prompt=self._request_prompt.snapshot(),
             request_generation=self._request_generation.snapshot(),
             request_prefill_computed=self._request_prefill_computed.snapshot(),
+            request_prefill_seconds=self._request_prefill_seconds.snapshot(),
+            uncached_prefill_seconds=self._uncached_prefill_seconds.snapshot(),
             step_tokens=self._step_tokens.snapshot(),
         )
 

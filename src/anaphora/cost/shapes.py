@@ -1,0 +1,234 @@
+"""Reads the usage objects of the providers, each by its own rule of what includes what.
+
+| Shape | Prompt tokens | The rest |
+|---|---|---|
+| OpenAI chat, completions | `prompt_tokens` includes cached and written ones | fresh is the difference |
+| OpenAI responses | `input_tokens` includes them too | as above |
+| Anthropic | `input_tokens` **excludes** read and written ones | the total is the sum |
+| Gemini | `promptTokenCount` includes `cachedContentTokenCount` | nothing is charged as a write |
+| DeepSeek | hit + miss | nothing is charged as a write |
+| a recorded trace of a server | `prompt_tokens` includes `cached_tokens` | as OpenAI's |
+
+The name `input_tokens` means two things, so no two shapes share code that reads it.
+A field that is absent or null was not reported; it is never taken for 0.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from anaphora.cost.usage import TokenSplit, Usage, UsageShapeError
+
+Object = Mapping[str, Any]
+NOTHING_CACHED_SAID = "the provider did not report how many tokens were read from the cache"
+
+
+class Shape(NamedTuple):
+    """A kind of usage object: whose it is, how it is known, and how it is read."""
+
+    name: str
+    provider: str
+    fits: Callable[[Object], bool]
+    read: Callable[[Object], Usage]
+
+
+def count_field(body: Object, name: str, raw: dict[str, int | None]) -> int | None:
+    """Return a number of tokens and note it in `raw`; None when it is absent or null; anything else is an error."""
+    value = body.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise UsageShapeError(f"{name} is {str(value)[:40]!r}, but must be a whole number from 0 up")
+    if name in body:
+        raw[name] = value
+    return value
+
+
+def details_of(body: Object, name: str) -> Object:
+    """Return an object inside another; an empty one when it is absent or null."""
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageShapeError(f"{name} is {str(value)[:40]!r}, but must be an object")
+    return value
+
+
+def including(total: int | None, read: int | None, written: int | None) -> TokenSplit | str:
+    """Split a total that includes what was read and written, or say why it cannot be."""
+    if total is None:
+        return "the provider did not report the prompt tokens"
+    if read is None:
+        return NOTHING_CACHED_SAID
+    if read + (written or 0) > total:
+        return f"does not add up: {read:,} read and {written or 0:,} written are more than {total:,} in all"
+    if written is None:
+        return TokenSplit(read=read, fresh_or_written=total - read)
+    return TokenSplit(fresh=total - read - written, read=read, write_short=written)
+
+
+def _usage(provider: str, outcome: TokenSplit | str, output: int | None, raw: dict[str, int | None]) -> Usage:
+    if isinstance(outcome, str):
+        return Usage(provider=provider, not_said=outcome, output=output, raw=raw)
+    return Usage(provider=provider, split=outcome, output=output, raw=raw)
+
+
+def read_openai_chat(body: Object) -> Usage:
+    """Read the usage of a chat completion or a completion."""
+    raw: dict[str, int | None] = {}
+    details = details_of(body, "prompt_tokens_details")
+    outcome = including(
+        count_field(body, "prompt_tokens", raw),
+        count_field(details, "cached_tokens", raw),
+        count_field(details, "cache_write_tokens", raw),
+    )
+    return _usage("openai", outcome, count_field(body, "completion_tokens", raw), raw)
+
+
+def read_openai_responses(body: Object) -> Usage:
+    """Read the usage of a response of the Responses API."""
+    raw: dict[str, int | None] = {}
+    details = details_of(body, "input_tokens_details")
+    outcome = including(
+        count_field(body, "input_tokens", raw),
+        count_field(details, "cached_tokens", raw),
+        count_field(details, "cache_write_tokens", raw),
+    )
+    return _usage("openai", outcome, count_field(body, "output_tokens", raw), raw)
+
+
+def read_anthropic(body: Object) -> Usage:
+    """Read the usage of a message."""
+    raw: dict[str, int | None] = {}
+    rest = count_field(body, "input_tokens", raw)
+    read = count_field(body, "cache_read_input_tokens", raw)
+    written = count_field(body, "cache_creation_input_tokens", raw)
+    lives = details_of(body, "cache_creation")
+    short = count_field(lives, "ephemeral_5m_input_tokens", raw)
+    long = count_field(lives, "ephemeral_1h_input_tokens", raw)
+    outcome = _excluding(rest, read, written, short, long)
+    return _usage("anthropic", outcome, count_field(body, "output_tokens", raw), raw)
+
+
+def _excluding(
+    rest: int | None, read: int | None, written: int | None, short: int | None, long: int | None
+) -> TokenSplit | str:
+    if short is not None and long is not None:
+        if written is not None and short + long != written:
+            return f"does not add up: {short:,} for 5 m and {long:,} for 1 h are not the {written:,} written"
+        written = short + long
+    if rest is None:
+        return "the provider did not report the uncached rest of the prompt"
+    if read is None:
+        return NOTHING_CACHED_SAID
+    if written is None:
+        return "the provider did not report how many tokens were written to the cache"
+    if short is not None and long is not None:
+        return TokenSplit(fresh=rest, read=read, write_short=short, write_long=long)
+    return TokenSplit(fresh=rest, read=read, short_or_long=written)
+
+
+def read_gemini(body: Object) -> Usage:
+    """Read a usageMetadata; its provider has no price for writes, so what was not read is fresh."""
+    raw: dict[str, int | None] = {}
+    total = count_field(body, "promptTokenCount", raw)
+    outcome = including(total, count_field(body, "cachedContentTokenCount", raw), 0)
+    answer = count_field(body, "candidatesTokenCount", raw)
+    thoughts = count_field(body, "thoughtsTokenCount", raw)
+    return _usage("gemini", outcome, None if answer is None else answer + (thoughts or 0), raw)
+
+
+def read_deepseek(body: Object) -> Usage:
+    """Read hits and misses; its provider has no price for writes, so what was not read is fresh."""
+    raw: dict[str, int | None] = {}
+    hit = count_field(body, "prompt_cache_hit_tokens", raw)
+    miss = count_field(body, "prompt_cache_miss_tokens", raw)
+    total = count_field(body, "prompt_tokens", raw)
+    output = count_field(body, "completion_tokens", raw)
+    if total is None and hit is not None and miss is not None:
+        total = hit + miss
+    outcome = including(total, hit, 0)
+    if hit is not None and miss is not None and hit + miss != total:
+        outcome = f"does not add up: {hit:,} hit and {miss:,} missed are not the {total:,} in all"
+    return _usage("deepseek", outcome, output, raw)
+
+
+def read_trace(body: Object) -> Usage:
+    """Read one line of a server's recorded trace."""
+    raw: dict[str, int | None] = {}
+    outcome = including(
+        count_field(body, "prompt_tokens", raw),
+        count_field(body, "cached_tokens", raw),
+        count_field(body, "cache_write_tokens", raw),
+    )
+    name = "completion_tokens" if "completion_tokens" in body else "output_tokens"
+    return _usage("server", outcome, count_field(body, name, raw), raw)
+
+
+ANTHROPIC_FIELDS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+DEEPSEEK_FIELDS = frozenset({"prompt_cache_hit_tokens", "prompt_cache_miss_tokens"})
+
+SHAPES = (
+    Shape("DeepSeek", "deepseek", lambda body: bool(DEEPSEEK_FIELDS & body.keys()), read_deepseek),
+    Shape("Gemini", "gemini", lambda body: "promptTokenCount" in body, read_gemini),
+    Shape(
+        "a recorded trace",
+        "server",
+        lambda body: {"prompt_tokens", "cached_tokens"} <= body.keys(),
+        read_trace,
+    ),
+    Shape(
+        "OpenAI chat",
+        "openai",
+        lambda body: "prompt_tokens" in body and not (DEEPSEEK_FIELDS | {"cached_tokens"}) & body.keys(),
+        read_openai_chat,
+    ),
+    Shape(
+        "OpenAI responses",
+        "openai",
+        lambda body: "input_tokens" in body,
+        read_openai_responses,
+    ),
+    Shape(
+        "Anthropic",
+        "anthropic",
+        lambda body: "input_tokens" in body or bool(ANTHROPIC_FIELDS & body.keys()),
+        read_anthropic,
+    ),
+)
+
+
+def is_usage(body: Object) -> bool:
+    """Whether an object is a usage object of any shape."""
+    return any(shape.fits(body) for shape in SHAPES)
+
+
+def read_usage(body: Object, provider: str | None = None) -> Usage:
+    """Return what a usage object says.
+
+    Its fields tell the provider; where they fit several, `provider` decides, and without one it is an error.
+    """
+    fitting = [shape for shape in SHAPES if shape.fits(body)]
+    if not fitting:
+        raise UsageShapeError(f"the usage object has no known field; it has: {_names(body)}")
+    telling = [shape for shape in fitting if not _is_ruled_out(shape, body)] or fitting
+    if len(telling) > 1:
+        telling = [shape for shape in telling if provider == shape.provider]
+        if not telling:
+            names = " or ".join(shape.name for shape in fitting)
+            choice = " or ".join(f"--provider {shape.provider}" for shape in fitting)
+            raise UsageShapeError(
+                f"the usage object may be {names}, which count cached tokens differently; pass {choice}"
+            )
+    return telling[0].read(body)
+
+
+def _is_ruled_out(shape: Shape, body: Object) -> bool:
+    """`input_tokens` beside fields that only one of its two owners has."""
+    if shape.name == "Anthropic":
+        return "input_tokens_details" in body and not ANTHROPIC_FIELDS & body.keys()
+    if shape.name == "OpenAI responses":
+        return bool(ANTHROPIC_FIELDS & body.keys()) and "input_tokens_details" not in body
+    return False
+
+
+def _names(body: Object) -> str:
+    names = ", ".join(str(name)[:40] for name in list(body)[:8])
+    return names or "none at all"

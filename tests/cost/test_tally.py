@@ -1,0 +1,61 @@
+"""What is added up, and what is counted once."""
+
+from anaphora.cost.lines import Entry, LeftOut
+from anaphora.cost.tally import COUNTED_BEFORE, Log, Tally
+from anaphora.cost.usage import TokenSplit, Usage
+
+READ = Usage(
+    provider="openai", split=TokenSplit(read=4, fresh_or_written=6), output=3, raw={"a": 1, "b": None}
+)
+SPLIT = Usage(provider="openai", split=TokenSplit(fresh=5), output=2, raw={"a": 2})
+UNSAID = Usage(provider="openai", not_said="why")
+
+
+def test_requests_add_up_and_those_not_reported_stay_outside() -> None:
+    tally = Tally("openai", "m")
+    for usage in (READ, SPLIT, UNSAID):
+        tally.add(usage)
+    assert (tally.num_requests, tally.num_not_said, tally.num_unclassed) == (3, 1, 1)
+    assert tally.split == TokenSplit(fresh=5, read=4, fresh_or_written=6)
+    assert (tally.output, tally.not_said, tally.raw) == (5, {"why": 1}, {"a": 3})
+    assert tally.is_reported
+
+
+def test_an_output_that_was_not_reported_leaves_no_sum() -> None:
+    tally = Tally("openai", "m")
+    for usage in (READ, Usage(provider="openai", split=TokenSplit(fresh=1)), READ):
+        tally.add(usage)
+    assert tally.output is None
+
+
+def test_sums_about_nothing_are_not_reported() -> None:
+    tally = Tally("openai", "m")
+    tally.add(UNSAID)
+    assert not tally.is_reported
+    tally.add(SPLIT)
+    assert tally.is_reported
+
+
+def test_models_are_told_apart_and_a_default_names_the_nameless() -> None:
+    log = Log()
+    for entry in (Entry(READ, "a", None), Entry(READ, None, None), Entry(READ, "a", None)):
+        log.take(entry, "b")
+    assert [(tally.model, tally.num_requests) for tally in log.tallies] == [("a", 2), ("b", 1)]
+
+
+def test_a_response_that_comes_again_is_counted_once() -> None:
+    """Logs of streams repeat the usage in every chunk; the tokens must not be charged twice."""
+    log = Log()
+    for _ in range(3):
+        log.take(Entry(READ, "m", "id-1"))
+    log.take(Entry(READ, "m", "id-2"))
+    log.take(Entry(SPLIT, "m", "id-1"))  # a server that uses its ids again
+    assert [tally.num_requests for tally in log.tallies] == [3]
+    assert log.left_out == {COUNTED_BEFORE: 2}
+
+
+def test_lines_that_are_left_out_are_counted_by_reason() -> None:
+    log = Log()
+    log.take(LeftOut("why"))
+    log.take(LeftOut("why"))
+    assert (log.left_out, log.tallies) == ({"why": 2}, [])
