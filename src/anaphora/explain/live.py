@@ -36,22 +36,40 @@ class Surroundings:
     coalesce_deadline_ms: int = 0
 
 
+def chosen_of(request: PromptRecord, relatives: Sequence[Relative], law: HitLaw) -> list[Relative]:
+    """Return the relatives that a verdict rests on, first the one whose text is compared.
+
+    The others are the longest token match, and the longest in the same namespace.
+    """
+    records = [relative.record for relative in relatives]
+    alike = [record for record in records if record.namespace == request.namespace]
+    nearest = nearest_of(request, alike or records, law)
+    own = longest_of(request, alike, nearest)
+    others = [record for record in records if record.namespace != request.namespace]
+    longest = longest_of(request, [*others, *alike], own)
+    found = {id(record): record for record in (nearest, own, longest) if record is not None}
+    return [relative for record in found.values() for relative in relatives if relative.record is record]
+
+
 def case_of(
     request: PromptRecord,
     admitted: Admitted,
-    relatives: Sequence[Relative],
+    chosen: Sequence[Relative],
     around: Surroundings,
     render: Render | None = None,
-    nearest: PromptRecord | None = None,
+    against: PromptRecord | None = None,
 ) -> Case:
-    """Return the case of an admitted request; `nearest` is the one whose text is to be compared, if it is fixed."""
-    records = [relative.record for relative in relatives]
+    """Return the case of an admitted request, from what `chosen_of` chose.
+
+    `against` is compared with in place of the nearest; it changes no books.
+    """
+    records = [relative.record for relative in chosen]
+    nearest = records[0] if records else None
     alike = [record for record in records if record.namespace == request.namespace]
-    nearest = nearest or nearest_of(request, alike or records, around.law)
     own = longest_of(request, alike, nearest)
     longest = longest_of(request, [*(record for record in records if record not in alike), *alike], own)
     books = _Books(request, admitted, around)
-    books.add_lost(own, next((relative.time for relative in relatives if relative.record is own), None))
+    books.add_lost(own, next((relative.time for relative in chosen if relative.record is own), None))
     books.add_foreign(longest if longest is not own else None)
     if longest is not own and longest is not None and books.has_foreign:
         nearest = longest
@@ -60,7 +78,7 @@ def case_of(
         lookup=Lookup(admitted.cached_tokens, tuple(books.labels)),
         law=around.law,
         longest=longest if books.has_foreign else own,
-        nearest=nearest,
+        nearest=against or nearest,
         render=render,
         facts=books.facts,
         is_horizon_whole=not (around.has_forgotten_requests or admitted.num_forgotten_ghosts),

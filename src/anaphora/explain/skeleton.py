@@ -4,18 +4,34 @@ So a remembered request holds no text besides its token ids, and yet its body ca
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-_NAMES = frozenset(
-    {"role", "type", "model", "id", "tool_call_id", "tool_choice", "mode", "ttl", "service_tier", "effort"}
+_WORDS = frozenset(
+    ("system", "developer", "user", "assistant", "tool", "function", "text", "refusal", "input_text")
+    + ("output_text", "object", "string", "number", "integer", "boolean", "array", "null", "json_object")
+    + ("json_schema", "auto", "none", "required", "ephemeral", "explicit", "implicit", "default", "5m", "1h")
+    + ("low", "medium", "high")
 )
-"""Fields that hold a word of the API and no text of a caller; such words are kept as they are."""
+"""Words of the API, kept as they are: they say nothing of a caller."""
+
+_TAGS = re.compile(r"(\s*</?think(?:ing)?>\s*)")
+"""Where templates cut what an assistant thought off."""
+
+_MIN_END_CHARS = 8
+"""A shorter beginning or end of a text, found in a prompt, may be anybody's."""
+
+_MAX_SEARCHED_CHARS = 200_000_000
+"""How much of prompts is searched for the texts of one body at most; texts not found by then count as not shown."""
 
 Skeleton: TypeAlias = Any
 """JSON of the body, in which a `Place` or a `Lost` stands for each text."""
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +51,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A text that the prompt does not show; two of them can be told apart, and no more."""
+    """A text that the prompt does not show, but perhaps its beginning or its end.
+
+    `middle` is the rest: names of what is not shown, by which two of them can be told apart, and tags and white space
+    as they are, since templates cut there.
+    """
 
     digest: str
+    head: Place | None = None
+    middle: tuple[str, ...] = ()
+    tail: Place | None = None
 
 
 def pack(value: Any, prompt: str) -> Skeleton:
@@ -49,53 +72,113 @@ class _Packer:
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
         self._cursor = 0
+        self._num_chars_left = _MAX_SEARCHED_CHARS
 
     def pack(self, value: Any) -> Skeleton:
         if isinstance(value, str):
             return self._pack_text(value)
         if isinstance(value, Mapping):
-            return {
-                name: item if name in _NAMES and isinstance(item, str) else self.pack(item)
-                for name, item in value.items()
-            }
+            return {name: self.pack(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.pack(item) for item in value]
         return value
 
     def _pack_text(self, text: str) -> Skeleton:
-        if not text or text.isspace():
+        if not text or text.isspace() or text in _WORDS:
             return text
+        inner = text.strip()
+        start = text.find(inner)
         for is_escaped in (False, True):
-            inner = text.strip()
             shown = json.dumps(inner, ensure_ascii=False)[1:-1] if is_escaped else inner
             if is_escaped and shown == inner:
                 break
             place = self._find(shown)
             if place >= 0:
-                start = text.find(inner)
                 self._cursor = place + len(shown)
                 return Place(place, self._cursor, text[:start], text[start + len(inner) :], is_escaped)
-        return Lost(sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16])
+        return self._pack_ends(text)
+
+    def _pack_ends(self, text: str) -> Lost:
+        """Keep the longest end, and then the longest beginning, that the prompt shows of a text."""
+        num_tail = self._longest(len(text), lambda length: text[len(text) - length :])
+        tail = self._place(text[len(text) - num_tail :])
+        num_head = self._longest(len(text) - num_tail, lambda length: text[:length])
+        middle = text[num_head : len(text) - num_tail]
+        return Lost(digest_of(text), self._place(text[:num_head]), _names(middle), tail)
+
+    def _longest(self, most: int, piece: Callable[[int], str]) -> int:
+        """Return the greatest length of a piece that is shown: what is shown shows all that is shorter."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._find(piece(middle)) >= 0:
+                low = middle
+            elif middle <= _MIN_END_CHARS:
+                return 0
+            else:
+                high = middle - 1
+        return low if low >= _MIN_END_CHARS else 0
+
+    def _place(self, shown: str) -> Place | None:
+        start = self._find(shown) if shown else -1
+        return Place(start, start + len(shown)) if start >= 0 else None
 
     def _find(self, shown: str) -> int:
         """Return where a text stands: behind what was found last, where it usually is, else anywhere."""
+        if self._num_chars_left <= 0 or len(shown) > len(self._prompt):
+            return -1
         place = self._prompt.find(shown, self._cursor)
-        return place if place >= 0 else self._prompt.find(shown)
+        if place < 0:
+            self._num_chars_left -= len(self._prompt)
+            place = self._prompt.find(shown)
+        return place
 
 
-def unpack(skeleton: Skeleton, prompt: str) -> Any:
-    """Return the value again; a text that the prompt does not show comes back as a name for it."""
+def _names(text: str) -> tuple[str, ...]:
+    pieces = _TAGS.split(text)
+    return tuple(
+        piece if not piece or piece.isspace() or _TAGS.fullmatch(piece) else f"[text {digest_of(piece)}]"
+        for piece in pieces
+    )
+
+
+def digest_of(text: str) -> str:
+    """Return the name of a text, in letters that are no hexadecimal digits."""
+    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return "".join(chr(ord("g") + (byte & 15)) for byte in digest[:20])
+
+
+def texts_of(value: Any) -> dict[str, str]:
+    """Return the texts of a JSON value by their names, for `unpack`."""
+    if isinstance(value, str):
+        return {digest_of(value): value}
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    found: dict[str, str] = {}
+    for item in items:
+        found |= texts_of(item)
+    return found
+
+
+def unpack(skeleton: Skeleton, prompt: str, known: Mapping[str, str] = NOTHING) -> Any:
+    """Return the value again; a text that the prompt does not show comes from `known`, or is a name for it."""
     match skeleton:
-        case Place(start, end, before, after, is_escaped):
-            shown = prompt[start:end]
-            return before + (json.loads(f'"{shown}"', strict=False) if is_escaped else shown) + after
-        case Lost(digest):
-            return f"[text {digest}]"
+        case Place():
+            return _shown(skeleton, prompt)
+        case Lost(digest, head, middle, tail):
+            start, end = (_shown(place, prompt) if place else "" for place in (head, tail))
+            return known.get(digest, f"{start}{''.join(middle)}{end}")
         case dict():
-            return {name: unpack(item, prompt) for name, item in skeleton.items()}
+            return {name: unpack(item, prompt, known) for name, item in skeleton.items()}
         case list():
-            return [unpack(item, prompt) for item in skeleton]
+            return [unpack(item, prompt, known) for item in skeleton]
     return skeleton
+
+
+def _shown(place: Place, prompt: str) -> str:
+    shown = prompt[place.start : place.end]
+    return (
+        place.before + (json.loads(f'"{shown}"', strict=False) if place.is_escaped else shown) + place.after
+    )
 
 
 def size_bytes(skeleton: Skeleton) -> int:
@@ -104,4 +187,4 @@ def size_bytes(skeleton: Skeleton) -> int:
         return 200 + sum(100 + len(name) + size_bytes(item) for name, item in skeleton.items())
     if isinstance(skeleton, list):
         return 60 + sum(8 + size_bytes(item) for item in skeleton)
-    return 100
+    return 500 + 100 * len(skeleton.middle) if isinstance(skeleton, Lost) else 100

@@ -9,32 +9,24 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any
 
 from anaphora.cache.chain import pack_tokens
 from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
-from anaphora.explain.bodies import ChatBody, bypass_of
 from anaphora.explain.books import labelled
 from anaphora.explain.history import Compared, History, Remembered
-from anaphora.explain.live import Relative, Surroundings, case_of
-from anaphora.explain.records import (
-    CacheNamespace,
-    Contents,
-    Explanation,
-    HitLaw,
-    PartSpan,
-    PromptRecord,
-    Render,
-    RenderedPrompt,
-)
+from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
+from anaphora.explain.records import Explanation, HitLaw, PartSpan
 from anaphora.explain.sketch import sketch_of
 from anaphora.explain.verdict import Case, explain
 from anaphora.explain.watch import Admitted, Ended, Note
 from anaphora.ids import TokenId
+from anaphora.server.prompt_records import READ_FIELDS
+from anaphora.server.rebuilt_records import Reading, RebuiltRecords
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +45,6 @@ class Draft:
     source: Mapping[str, Any]
     spans: tuple[PartSpan, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How bodies and tokens of the served model are read: `body` from a source, `prompt` from ids and spans."""
-
-    body: Callable[[Mapping[str, Any]], ChatBody]
-    prompt: Callable[[Sequence[TokenId], Sequence[PartSpan]], RenderedPrompt]
-    render: Render
 
 
 class Explainer:
@@ -194,31 +177,37 @@ class Explainer:
     def _take_admission(self, admitted: Admitted) -> None:
         """Find out why, tell who waits, then remember the request: it must not be its own relative."""
         draft = self._drafts.pop(admitted.request_id, None)
-        with self._lock:
-            request = self._history.new(admitted, self._wall_time())
         token_ids = admitted.token_ids[: admitted.num_prompt_tokens]
         packed = pack_tokens(token_ids)
-        keeps_ids = bool(self._history.limits.max_bytes)
-        if draft is not None and keeps_ids:
-            request.spans, request.helped = draft.spans, draft.helped
-        if keeps_ids:
-            request.sketch = sketch_of(packed)
-        contents = cache(partial(self._contents_of_draft, draft, token_ids))
-        record = self._record(request, token_ids, contents, draft.source if draft else None)
         with self._lock:
-            relatives = self._relatives(self._history.relatives(request, packed))
-            has_forgotten = bool(self._history.num_forgotten)
-        case = case_of(record, admitted, relatives, self._around(has_forgotten), self._reading.render)
+            request = self._history.new(admitted, self._wall_time())
+            request.had_forgotten = bool(self._history.num_forgotten)
+        if self._history.limits.max_bytes:
+            request.sketch = sketch_of(packed)
+            if draft is not None:
+                self._take_draft(request, draft, token_ids)
+        records = RebuiltRecords(self._reading)
+        own = records.record(request, token_ids)
+        with self._lock:
+            relatives = self._relatives(records, self._history.relatives(request, packed))
+        chosen = chosen_of(own, relatives, self._law)
+        # From here on as whoever asks later will have it.
+        request.compared = self._compared(chosen)
+        with self._lock:
+            case = self._case(RebuiltRecords(self._reading), request, token_ids)
         found = self._safely_explained(case)
         if admitted.bypassed_by is None:
             self._count_missed(labelled(found.uncached))
         request.note = replace(found, old=None, new=None, advice="")
-        request.compared = self._compared(case)
         self._tell(found)
-        if draft is not None and keeps_ids:
-            request.body = skeleton.pack(draft.source, contents().prompt.text)
         with self._lock:
             self._history.add(request, packed)
+
+    def _take_draft(self, request: Remembered, draft: Draft, token_ids: Sequence[TokenId]) -> None:
+        request.spans, request.helped = draft.spans, draft.helped
+        text = self._reading.prompt(token_ids, ()).text
+        source = {name: value for name, value in draft.source.items() if name in READ_FIELDS}
+        request.body = skeleton.pack(source, text)
 
     def _safely_explained(self, case: Case) -> Explanation:
         """Return the verdict; should a comparison fail, which is our fault, the one that needs none."""
@@ -231,8 +220,9 @@ class Explainer:
 
     def _tell(self, found: Explanation) -> None:
         future = self._verdicts.get(found.request_id)
-        if future is not None and not future.done():
-            future.set_result(found)
+        if future is not None:
+            with suppress(InvalidStateError):  # nobody waits any more
+                future.set_result(found)
 
     def _take_end(self, ended: Ended) -> None:
         with self._lock:
@@ -242,72 +232,49 @@ class Explainer:
 
     # Building records.
 
-    def _around(self, has_forgotten: bool) -> Surroundings:
-        return Surroundings(
+    def _relatives(self, records: RebuiltRecords, requests: Sequence[Remembered]) -> list[Relative]:
+        """Return earlier requests as far as their K/V exist, if any was cached; the lock is held."""
+        least = self._law.block_size
+        return [
+            self._relative(records, request, request.num_usable_tokens)
+            for request in requests
+            if request.num_usable_tokens >= min(least, request.admitted.num_prompt_tokens)
+        ]
+
+    def _relative(self, records: RebuiltRecords, request: Remembered, num_tokens: int) -> Relative:
+        record = records.record(request, self._history.token_ids(request), num_tokens)
+        return Relative(record, request.admitted.time)
+
+    def _compared(self, chosen: Sequence[Relative]) -> tuple[Compared, ...]:
+        """Note what a verdict rests on, the request whose text is compared first."""
+        with self._lock:
+            found = [
+                (self._history.find(relative.record.request_id), len(relative.record.token_ids))
+                for relative in chosen
+            ]
+        return tuple(Compared(request.number, length) for request, length in found if request is not None)
+
+    def _case(
+        self,
+        records: RebuiltRecords,
+        request: Remembered,
+        token_ids: Sequence[TokenId],
+        against: Remembered | None = None,
+    ) -> Case:
+        """Return the case of a request from what its verdict rests on, all of it remembered; the lock is held."""
+        earlier = [(self._history.at(compared.number), compared.num_tokens) for compared in request.compared]
+        chosen = [self._relative(records, found, length) for found, length in earlier if found is not None]
+        own = records.record(request, token_ids[: request.admitted.num_prompt_tokens])
+        named = (
+            None if against is None else self._relative(records, against, against.num_usable_tokens).record
+        )
+        around = Surroundings(
             law=self._law,
-            has_forgotten_requests=has_forgotten,
+            has_forgotten_requests=request.had_forgotten,
             is_lru=self._is_lru,
             coalesce_deadline_ms=self._coalesce_deadline_ms,
         )
-
-    def _record(
-        self,
-        request: Remembered,
-        token_ids: Sequence[TokenId],
-        contents: Callable[[], Contents],
-        source: Mapping[str, Any] | None = None,
-    ) -> PromptRecord:
-        admitted = request.admitted
-        bypassed_by = admitted.bypassed_by
-        if bypassed_by is not None and source is not None:
-            bypassed_by = bypass_of(source) or bypassed_by
-        return PromptRecord(
-            request_id=admitted.request_id,
-            token_ids=token_ids,
-            contents=contents,
-            namespace=CacheNamespace(salt=admitted.cache_salt),
-            bypassed_by=bypassed_by,
-        )
-
-    def _relatives(self, requests: Sequence[Remembered]) -> list[Relative]:
-        """Return earlier requests as far as their K/V exist; the lock is held."""
-        return [
-            Relative(self._remembered_record(request, request.num_usable_tokens), request.admitted.time)
-            for request in requests
-        ]
-
-    def _remembered_record(self, request: Remembered, num_tokens: int) -> PromptRecord:
-        """Return a remembered request and the beginning of its reply, `num_tokens` in all."""
-        token_ids = self._history.token_ids(request)[:num_tokens]
-        return self._record(request, token_ids, cache(partial(self._contents, request, token_ids)))
-
-    def _contents_of_draft(self, draft: Draft | None, token_ids: Sequence[TokenId]) -> Contents:
-        prompt = self._reading.prompt(token_ids, draft.spans if draft else ())
-        return Contents(self._body(draft.source if draft else None, token_ids), prompt)
-
-    def _body(self, source: Mapping[str, Any] | None, token_ids: Sequence[TokenId]) -> ChatBody:
-        if source is None or not {"messages", "prompt"} & source.keys():
-            return ChatBody(prompt=tuple(token_ids), source=source or {})
-        return self._reading.body(source)
-
-    def _contents(self, request: Remembered, token_ids: Sequence[TokenId]) -> Contents:
-        """Rebuild the body and the text of a remembered request; its reply is one more message."""
-        num_prompt = request.admitted.num_prompt_tokens
-        prompt = self._reading.prompt(token_ids, request.spans)
-        source = None if request.body is None else skeleton.unpack(request.body, prompt.text)
-        contents = Contents(self._body(source, token_ids), prompt)
-        return contents if len(token_ids) <= num_prompt else _with_reply(contents, num_prompt)
-
-    def _compared(self, case: Case) -> tuple[Compared, ...]:
-        """Note what a case rests on, the request whose text is compared first."""
-        records = [record for record in (case.nearest, case.longest) if record is not None]
-        found: dict[str, Compared] = {}
-        with self._lock:
-            for record in records:
-                request = self._history.find(record.request_id)
-                if request is not None:
-                    found.setdefault(record.request_id, Compared(request.number, len(record.token_ids)))
-        return tuple(found.values())
+        return case_of(own, request.admitted, chosen, around, self._reading.render, named)
 
     # Asked why.
 
@@ -317,39 +284,13 @@ class Explainer:
         assert note is not None, "what is found has a verdict"  # noqa: S101
         named = None if against is None else self.remembered(against, tenant_salt)
         with self._lock:
-            earlier = [
-                (self._history.at(compared.number), compared.num_tokens) for compared in request.compared
-            ]
-            is_whole = request.entry is not None and all(found is not None for found, _ in earlier)
-            if not is_whole:
+            # Whoever was forgotten in the meantime is not there any more.
+            needed = [request.number, *(compared.number for compared in request.compared)]
+            if any(found is None or found.entry is None for found in map(self._history.at, needed)):
                 return _without_text(note, request)
-            relatives = [
-                Relative(self._remembered_record(found, num_tokens), found.admitted.time)
-                for found, num_tokens in earlier
-                if found is not None
-            ]
-            own = self._remembered_record(request, request.admitted.num_prompt_tokens)
-            nearest = relatives[0].record if relatives else None
-            if named is not None:
-                nearest = self._remembered_record(named, named.num_usable_tokens)
-        # Whether anything was forgotten is part of the verdict as it was given.
-        around = self._around(note.certainty == "inferred" and note.cause == "never_seen")
-        case = case_of(own, request.admitted, relatives, around, self._reading.render, nearest)
+            case = self._case(RebuiltRecords(self._reading), request, self._history.token_ids(request), named)
         found = explain(case)
         return replace(found, advice=_with_help(found.advice, request))
-
-
-def _with_reply(contents: Contents, num_prompt_tokens: int) -> Contents:
-    """Return the contents with the reply as one more message at the end."""
-    body, prompt = contents
-    start = prompt.char_of(num_prompt_tokens)
-    if body.prompt is not None:
-        return contents
-    reply = {"role": "assistant", "content": prompt.text[start:]}
-    path = f"messages[{len(body.messages)}]"
-    ends = (start, len(prompt.text), num_prompt_tokens, len(prompt.token_ids))
-    spans = (*prompt.spans, PartSpan(path, *ends), PartSpan(f"{path}.content", *ends))
-    return Contents(replace(body, messages=(*body.messages, reply)), replace(prompt, spans=spans))
 
 
 def _without_text(note: Explanation, request: Remembered) -> Explanation:
