@@ -26,8 +26,8 @@ class Relative:
 class Surroundings:
     """What a verdict rests on besides the two prompts.
 
-    `has_forgotten_requests` says that the memory of requests no longer reaches back to the start. Under LRU the
-    pages that would have kept a block are counted exactly.
+    `has_forgotten_requests` says that the memory of requests no longer reaches back to the start. The pages that
+    would have kept a block are counted for LRU, whatever the policy.
     """
 
     law: HitLaw
@@ -164,15 +164,8 @@ class _Books:
         whom = self._name(eviction.requester)
         short = self._admitted.num_pages_short
         pages = plural(eviction.num_pages, "page")
-        kept = (
-            ""
-            if short is None
-            else (
-                f" {plural(short, 'more page')} would have kept them."
-                if self._around.is_lru
-                else f" About {plural(short, 'more page')} would have kept them."
-            )
-        )
+        about = "About" if self._around.is_lru else "With --eviction-policy lru, about"
+        kept = "" if short is None else f" {about} {plural(short, 'more page')} would have kept them."
         return f"{blocks} were evicted {age} to make room for {whom}, which took {pages}.{kept}"
 
     def _owner_words(self, run: MissedRun) -> str:
