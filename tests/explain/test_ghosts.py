@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from anaphora.cache.hashing import BlockDigest
 from anaphora.config import KVLayout
 from anaphora.explain.ghosts import Eviction, Ghosts, Requester
-from anaphora.explain.watch import Admitted, AdmissionWatch, Note
+from anaphora.explain.watch import AdmissionWatch, Admitted, Note
 from anaphora.ids import RequestId
 from anaphora.request import SamplingParams
 from anaphora.scheduler.events import SchedulerListener
@@ -42,7 +42,13 @@ def test_beyond_the_limit_the_oldest_are_forgotten_and_counted() -> None:
     ghosts = Ghosts(3)
     for number in range(5):
         evict(ghosts, str(number), time=float(number))
-    assert [ghosts.get(digest(str(number))) is None for number in range(5)] == [True, True, False, False, False]
+    assert [ghosts.get(digest(str(number))) is None for number in range(5)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert (len(ghosts), ghosts.num_forgotten, ghosts.forgotten_until) == (3, 2, 1.0)
 
 
@@ -126,7 +132,10 @@ class Pool:
         )
         listener: SchedulerListener = self.watch
         self.story = SchedulerStory(
-            KVLayout(2, 2, num_pages + 1), listener=listener, cache_listener=self.watch, max_model_len=2 * num_pages
+            KVLayout(2, 2, num_pages + 1),
+            listener=listener,
+            cache_listener=self.watch,
+            max_model_len=2 * num_pages,
         )
         self.count = 0
 
@@ -138,7 +147,9 @@ class Pool:
         return next(note for note in reversed(self.notes) if isinstance(note, Admitted))
 
 
-STEMS = st.builds(lambda stem, length: [stem + 1] * (2 * length) + [stem + 100], st.integers(0, 5), st.integers(1, 4))
+STEMS = st.builds(
+    lambda stem, length: [stem + 1] * (2 * length) + [stem + 100], st.integers(0, 5), st.integers(1, 4)
+)
 
 
 @settings(max_examples=60)

@@ -86,7 +86,9 @@ class Forest(RuleBasedStateMachine):
         found: dict[int, Match] = {}
         lengths = {common(tokens, s.tokens) for s in self.stored} | {0}
         for length in sorted(lengths, reverse=True):
-            sharing = [s.number for s in self.stored if s.group == group and common(tokens, s.tokens) >= length]
+            sharing = [
+                s.number for s in self.stored if s.group == group and common(tokens, s.tokens) >= length
+            ]
             if sharing:
                 found.setdefault(max(sharing), Match(length, max(sharing)))
         return list(found.values())[:limit]

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 _WORDS = frozenset(
@@ -30,8 +29,6 @@ _MAX_SEARCHED_CHARS = 200_000_000
 
 Skeleton: TypeAlias = Any
 """JSON of the body, in which a `Place` or a `Lost` stands for each text."""
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,25 @@ class Lost:
     head: Place | None = None
     middle: tuple[str, ...] = ()
     tail: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A text that is JSON, of which the prompt shows the values written otherwise; `style` writes them as they were."""
+
+    style: int
+    value: Skeleton
+
+
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"ensure_ascii": False},
+    {"ensure_ascii": False, "separators": (",", ":")},
+    {"ensure_ascii": True},
+    {"ensure_ascii": True, "separators": (",", ":")},
+    {"ensure_ascii": False, "indent": 2},
+    {"ensure_ascii": True, "indent": 2},
+)
+"""How JSON is usually written."""
 
 
 def pack(value: Any, prompt: str) -> Skeleton:
@@ -96,7 +112,15 @@ class _Packer:
             if place >= 0:
                 self._cursor = place + len(shown)
                 return Place(place, self._cursor, text[:start], text[start + len(inner) :], is_escaped)
-        return self._pack_ends(text)
+        return self._pack_json(inner) if inner == text and inner[0] == "{" else self._pack_ends(text)
+
+    def _pack_json(self, text: str) -> Skeleton:
+        try:
+            value = json.loads(text)
+            style = next(i for i, style in enumerate(_STYLES) if json.dumps(value, **style) == text)
+        except (ValueError, RecursionError, StopIteration):
+            return self._pack_ends(text)
+        return Written(style, self.pack(value))
 
     def _pack_ends(self, text: str) -> Lost:
         """Keep the longest end, and then the longest beginning, that the prompt shows of a text."""
@@ -148,30 +172,54 @@ def digest_of(text: str) -> str:
     return "".join(chr(ord("g") + (byte & 15)) for byte in digest[:20])
 
 
-def texts_of(value: Any) -> dict[str, str]:
-    """Return the texts of a JSON value by their names, for `unpack`."""
-    if isinstance(value, str):
-        return {digest_of(value): value}
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    found: dict[str, str] = {}
-    for item in items:
-        found |= texts_of(item)
-    return found
+class Known:
+    """What is known of texts by their names: those that some prompt shows, and of the others the same part for all."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+        self._guessed: dict[str, str] = {}
+
+    def take(self, skeleton: Skeleton, prompt: str) -> None:
+        """Take in the texts of a skeleton."""
+        match skeleton:
+            case Place():
+                text = _shown(skeleton, prompt)
+                self._shown[digest_of(text)] = text
+            case Lost(digest):
+                self._guessed.setdefault(digest, _guess(skeleton, prompt))
+            case Written(_, value):
+                self.take(value, prompt)
+            case dict() | list():
+                for item in skeleton.values() if isinstance(skeleton, dict) else skeleton:
+                    self.take(item, prompt)
+
+    def get(self, digest: str) -> str | None:
+        """Return the text of a name, or None."""
+        return self._shown.get(digest) or self._guessed.get(digest)
 
 
-def unpack(skeleton: Skeleton, prompt: str, known: Mapping[str, str] = NOTHING) -> Any:
+NOTHING = Known()
+
+
+def unpack(skeleton: Skeleton, prompt: str, known: Known = NOTHING) -> Any:
     """Return the value again; a text that the prompt does not show comes from `known`, or is a name for it."""
     match skeleton:
         case Place():
             return _shown(skeleton, prompt)
-        case Lost(digest, head, middle, tail):
-            start, end = (_shown(place, prompt) if place else "" for place in (head, tail))
-            return known.get(digest, f"{start}{''.join(middle)}{end}")
+        case Written(style, value):
+            return json.dumps(unpack(value, prompt, known), **_STYLES[style])
+        case Lost(digest):
+            return known.get(digest) or _guess(skeleton, prompt)
         case dict():
             return {name: unpack(item, prompt, known) for name, item in skeleton.items()}
         case list():
             return [unpack(item, prompt, known) for item in skeleton]
     return skeleton
+
+
+def _guess(lost: Lost, prompt: str) -> str:
+    start, end = (_shown(place, prompt) if place else "" for place in (lost.head, lost.tail))
+    return f"{start}{''.join(lost.middle)}{end}"
 
 
 def _shown(place: Place, prompt: str) -> str:
@@ -187,4 +235,6 @@ def size_bytes(skeleton: Skeleton) -> int:
         return 200 + sum(100 + len(name) + size_bytes(item) for name, item in skeleton.items())
     if isinstance(skeleton, list):
         return 60 + sum(8 + size_bytes(item) for item in skeleton)
+    if isinstance(skeleton, Written):
+        return 100 + size_bytes(skeleton.value)
     return 500 + 100 * len(skeleton.middle) if isinstance(skeleton, Lost) else 100

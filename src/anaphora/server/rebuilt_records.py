@@ -27,7 +27,7 @@ class RebuiltRecords:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._sources: list[Callable[[], Any]] = []
+        self._bodies: list[tuple[skeleton.Skeleton, Callable[[], RenderedPrompt]]] = []
 
     def record(
         self, request: Remembered, token_ids: Sequence[TokenId], num_tokens: int | None = None
@@ -37,9 +37,7 @@ class RebuiltRecords:
         num_shown = max(admitted.num_prompt_tokens, num_tokens or 0)
         shown = tuple(token_ids[:num_shown])
         prompt = cache(partial(self._reading.prompt, shown, request.spans))
-        source = cache(lambda: skeleton.unpack(request.body, prompt().text))
-        if isinstance(request.body, Mapping):
-            self._sources.append(source)
+        self._bodies.append((request.body, prompt))
         return PromptRecord(
             request_id=admitted.request_id,
             token_ids=shown if num_tokens is None else shown[:num_tokens],
@@ -49,10 +47,10 @@ class RebuiltRecords:
         )
 
     @cached_property
-    def _known(self) -> Mapping[str, str]:
-        known: dict[str, str] = {}
-        for source in self._sources:
-            known |= skeleton.texts_of(source())
+    def _known(self) -> skeleton.Known:
+        known = skeleton.Known()
+        for body, prompt in self._bodies:
+            known.take(body, prompt().text)
         return known
 
     def _contents(self, request: Remembered, prompt: RenderedPrompt) -> Contents:
