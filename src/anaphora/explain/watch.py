@@ -181,7 +181,7 @@ class AdmissionWatch(CacheListener, SchedulerListener):
     def page_evicted(self, page: Page, digests: Sequence[BlockDigest]) -> None:
         """Remember what was lost."""
         requester, num_pages = self._room
-        is_lapsed = not self._lapsed.isdisjoint(digests)
+        is_lapsed = self._lapsed.issuperset(digests)
         self._lapsed.difference_update(digests)
         self._ghosts.add(
             digests,
