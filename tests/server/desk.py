@@ -47,6 +47,7 @@ class Desk:
         num_ghosts: int = 1000,
         caching: bool = True,
         exact_reuse: bool = False,
+        wait_s: float = 30.0,
         **options: Any,
     ) -> None:
         self.tokenizer: TextTokenizer = tokenizer or WordTokenizer()
@@ -74,6 +75,7 @@ class Desk:
             is_lru=options.get("eviction", "lru") == "lru",
             coalesce_deadline_ms=options.get("coalesce_ms", 60_000),
             wall_time=lambda: self.wall,
+            wait_s=wait_s,
         )
         self.watch = AdmissionWatch(
             self.ghosts,

@@ -1,5 +1,6 @@
 """Verdicts of a running server: the books of every request add up, and stay what they were."""
 
+import asyncio
 import random
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from anaphora.config import EVICTION_POLICIES, KVLayout
 from anaphora.errors import RequestError, UnknownRequestError
 from anaphora.explain.history import HistoryLimits
 from anaphora.explain.records import Explanation
+from anaphora.ids import RequestId
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.request import Request, SamplingParams
 from anaphora.server.explainer import Draft
@@ -247,17 +249,17 @@ def test_texts_that_a_prompt_does_not_show_change_nothing_of_that(name: str) -> 
     for case in served_cases(2, 9):
         if "prompt" in case.request:
             continue
-        case = replace(
+        edited = replace(
             case,
             request=with_unseen(case.request),
             earlier=[with_unseen(body) for body in case.earlier],
             template=SERVED_TEMPLATES[name],
         )
         try:
-            expected = explain_case(case, TOKENIZER)
+            expected = explain_case(edited, TOKENIZER)
         except RequestError:
             continue  # a template that shows no tools
-        first, later = live_verdicts(case, _compiled(case.template))
+        first, later = live_verdicts(edited, _compiled(edited.template))
         assert noted(first) == noted(later)
         mine, theirs = noted(later, COMPARED), noted(expected, COMPARED)
         if "[text" in f"{later.old}{later.new}" or "]\n</think>" in f"{later.old}".replace("⏎", "\n"):
@@ -266,3 +268,251 @@ def test_texts_that_a_prompt_does_not_show_change_nothing_of_that(name: str) -> 
         assert mine == theirs, f"{case.kind} {case.name}"
         num_compared += 1
     assert num_compared > 10
+
+
+# One request after the other.
+
+CHAT = ChatTemplate(templates.CHATML)
+SMALL = KVLayout(4, 4, 400, 2)
+
+
+def chat(*contents: str, **fields: Any) -> dict[str, Any]:
+    roles = ("system", "user", "assistant")
+    turns = [
+        {"role": roles[min(number, 1 + (number + 1) % 2)], "content": text}
+        for number, text in enumerate(contents)
+    ]
+    return {"messages": turns, **fields}
+
+
+RULES = "Be kind to all who ask you something. It is {} now. Never lend anybody the key of the lighthouse, please."
+
+
+def test_a_clock_is_named_with_both_values_and_what_its_move_would_give() -> None:
+    with Desk(SMALL, CHAT) as desk:
+        desk.ask("a", chat(RULES.format("14:02:31"), "Who are you?"))
+        verdict = desk.ask("b", chat(RULES.format("14:02:58"), "Who are you?"))
+        found = desk.explain("b")
+        assert (found.cause, found.path, found.old, found.new) == (
+            "volatile_value",
+            "messages[0].content",
+            "14:02:31",
+            "14:02:58",
+        )
+        assert noted(verdict) == noted(found)
+        assert (verdict.counterfactual, found.compared_with) == (None, "a")
+        assert found.counterfactual is not None
+        assert found.counterfactual.reused_tokens > found.reused_tokens
+        note = desk.explainer.remembered("b", None).note
+        assert note is not None and (note.old, note.new, note.advice) == (None, None, "")
+
+
+def test_the_reply_of_the_earlier_request_is_part_of_what_is_compared() -> None:
+    """A chat goes on: nothing is lost, and a reply that was edited is named."""
+    with Desk(
+        SMALL, CHAT, ByteTokenizer(), script={"a": [*b"I am the lighthouse keeper of this town.", 256]}
+    ) as desk:
+        asked = chat("Be kind.", "Who are you?")
+        desk.ask("a", asked, SamplingParams(max_tokens=100, temperature=0.0))
+        on = asked["messages"]
+        reply = {"role": "assistant", "content": "I am the lighthouse keeper of this town."}
+        more = {"role": "user", "content": "Since when?"}
+        fine = desk.ask("b", {"messages": [*on, reply, more]})
+        assert (fine.cause, fine.compared_with) == ("ok_partial", "a")
+        assert desk.explain("b").cause == "ok_partial"
+        edited = {"role": "assistant", "content": "I am the [truncated]"}
+        told = desk.ask("c", {"messages": [*on, edited, more]})
+        assert (told.cause, told.path) == ("history_edited", "messages[2].content")
+
+
+def test_a_request_that_was_given_up_in_its_prefill_is_compared_in_full_and_counts_as_far_as_it_came() -> (
+    None
+):
+    with Desk(SMALL, CHAT, ByteTokenizer(), threshold=40) as desk:
+        body = chat(RULES.format("14:02:31"), "Who are you? " + "Tell me everything. " * 5)
+        prompt = desk.read(body)
+        desk.explainer.expect("a", Draft(source=body, spans=prompt.part_spans))
+        desk.arrive("a", prompt.token_ids)
+        desk.story.step()
+        desk.story.step()
+        desk.story.scheduler.abort(RequestId("a"), 3.0)
+        verdict = desk.ask("b", chat(RULES.format("14:02:58"), "Who are you? " + "Tell me everything. " * 5))
+        found = desk.explain("b")
+        assert (found.cause, found.old, found.new) == ("volatile_value", "14:02:31", "14:02:58")
+        assert "evicted" not in found.uncached
+        assert noted(verdict) == noted(found)
+
+
+def test_a_request_that_was_preempted_and_given_up_is_nobodys_relative() -> None:
+    """Nothing of it was ever cached."""
+    with Desk(KVLayout(2, 2, 9), tokenizer=ByteTokenizer(), reserve_full=False, max_model_len=16) as desk:
+        for name in ("a", "b"):
+            desk.arrive(name, list(name.encode()) * 5, some(9))
+        while not any(request.num_preemptions for request in desk.story.requests.values()):
+            desk.story.step()
+        gone = next(one for one in desk.story.requests.values() if one.num_preemptions)
+        desk.story.scheduler.abort(gone.request_id, 9.0)
+        desk.story.run()
+        desk.arrive("c", [99, 98, 97, 96])
+        desk.story.run()
+        assert desk.explain("c").compared_with != gone.request_id
+
+
+def test_what_asked_for_every_position_is_named_by_the_field_that_was_sent() -> None:
+    """Later, too."""
+    with Desk(SMALL, CHAT) as desk:
+        first = desk.ask("a", {"prompt": "one two three four five six", "echo": True, "logprobs": 1})
+        assert (first.cause, first.path, first.uncached) == (
+            "bypassed",
+            "echo",
+            {"bypassed": first.prompt_tokens},
+        )
+        assert noted(desk.explain("a")) == noted(first)
+
+
+def test_a_comparison_that_is_asked_for_changes_the_words_and_no_books() -> None:
+    with Desk(SMALL, CHAT) as desk:
+        desk.ask("a", chat(RULES.format("14:02:31"), "Who are you?"))
+        desk.ask("other", chat("Something else altogether, " * 3, "What?"))
+        desk.ask("b", chat(RULES.format("14:02:58"), "Who are you?"))
+        usual, named = desk.explain("b"), desk.explain("b", against="other")
+        assert (usual.compared_with, named.compared_with) == ("a", "other")
+        assert usual.uncached == named.uncached
+        with pytest.raises(UnknownRequestError):
+            desk.explain("b", against="nobody")
+
+
+def test_the_same_words_under_another_salt_are_named_even_when_own_blocks_are_lost_too() -> None:
+    """What was lost by a reset is counted first, then what only the other namespace has; later as well."""
+    with Desk(SMALL, CHAT) as desk:
+        prompt = "one two three four five six seven eight nine ten"
+        desk.ask("own", {"prompt": prompt[:22], "cache_salt": "mine"})
+        desk.ask("theirs", {"prompt": prompt, "cache_salt": "other"})
+        assert desk.story.scheduler.reset_prefix_cache()
+        verdict = desk.ask("asked", {"prompt": prompt, "cache_salt": "mine"})
+        assert verdict.cause == "namespace"
+        assert {"evicted", "namespace"} <= set(verdict.uncached)
+        assert noted(desk.explain("asked")) == noted(verdict)
+        assert "other" not in verdict.advice
+
+
+def test_when_what_it_rests_on_is_forgotten_a_verdict_keeps_its_numbers_and_shows_no_text() -> None:
+    with Desk(SMALL, CHAT, limits=HistoryLimits(2, 1 << 20, 3600.0)) as desk:
+        desk.ask("a", chat(RULES.format("14:02:31"), "Who are you?"))
+        verdict = desk.ask("b", chat(RULES.format("14:02:58"), "Who are you?"))
+        desk.ask("c", chat("Something else altogether.", "What?"))
+        found = desk.explain("b")
+        assert noted(found) == noted(verdict)
+        assert (found.old, found.new, found.counterfactual) == (None, None, None)
+        assert "no longer remembered" in found.advice
+
+
+def test_a_memory_of_no_bytes_keeps_no_token_and_no_text() -> None:
+    with Desk(SMALL, CHAT, limits=HistoryLimits(10, 0, 3600.0)) as desk:
+        desk.ask("a", chat(RULES.format("14:02:31"), "Who are you?"))
+        verdict = desk.ask("b", chat(RULES.format("14:02:58"), "Who are you?"))
+        assert sum(verdict.uncached.values()) == verdict.prompt_tokens - verdict.reused_tokens
+        assert noted(desk.explain("b")) == noted(verdict)
+        (second, first) = desk.remembered()
+        assert [(one.body, one.entry, one.spans, one.sketch) for one in (first, second)] == [
+            (None, None, (), ())
+        ] * 2
+
+
+def test_requests_grow_too_old_and_then_look_unknown() -> None:
+    with Desk(SMALL, CHAT) as desk:
+        desk.ask("a", chat("Be kind.", "Who?"))
+        desk.wall += 3601.0
+        assert desk.remembered() == []
+        messages = []
+        for name in ("a", "nobody"):
+            with pytest.raises(UnknownRequestError) as raised:
+                desk.explain(name)
+            messages.append(str(raised.value).replace(repr(name), "…"))
+        assert messages[0] == messages[1]
+
+
+def test_a_remembered_request_holds_no_text() -> None:
+    """Wherever one looks."""
+    with Desk(SMALL, CHAT) as desk:
+        desk.ask(
+            "a", chat("The password is swordfish.", "Tell it to nobody.", metadata={"hint": "a sea animal"})
+        )
+        (kept,) = desk.remembered()
+        assert not [
+            word for word in ("swordfish", "nobody", "animal", "hint", "password") if word in repr(kept)
+        ]
+
+
+def test_a_body_that_is_nested_deeply_is_explained_by_its_tokens() -> None:
+    """As deep as the server takes it."""
+    nested: dict[str, Any] = {}
+    for _ in range(150):
+        nested = {"properties": nested}
+    tool = {"type": "function", "function": {"name": "deep", "parameters": {"type": "object", **nested}}}
+    template = ChatTemplate(templates.WITH_TOOLS["qwen25"])
+    with Desk(KVLayout(16, 16, 1000, 2), template, budget=5000) as desk:
+        desk.ask("a", chat("Be kind.", "Who?", tools=[tool]))
+        verdict = desk.ask("b", chat("Be rude.", "Who?", tools=[tool]))
+        assert sum(verdict.uncached.values()) == verdict.prompt_tokens - verdict.reused_tokens
+        assert noted(desk.explain("b")) == noted(verdict)
+        assert desk.counted().num_explain_failures == 0
+
+
+# Waiting.
+
+
+def test_an_answer_waits_for_its_verdict_only_so_long_and_may_ask_again() -> None:
+    """The explainer's thread does not run."""
+    desk = Desk(SMALL, CHAT, wait_s=0.01)
+    desk.explainer.expect("a", Draft(source={}))
+
+    async def ask() -> None:
+        assert await desk.explainer.verdict("a") is None
+        assert await desk.explainer.verdict("a") is None
+        assert await desk.explainer.verdict("nobody") is None
+
+    asyncio.run(ask())
+
+
+def test_who_stops_waiting_leaves_the_verdict_to_be_remembered() -> None:
+    desk = Desk(SMALL, CHAT)
+    desk.explainer.expect("a", Draft(source={"prompt": "hello there"}))
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(desk.explainer.verdict("a"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        desk.explainer.dismiss("a")
+
+    asyncio.run(leave())
+    with desk:
+        desk.arrive("a", desk.tokenizer.encode("hello there"))
+        desk.story.run()
+        assert [one.request_id for one in desk.remembered()] == ["a"]
+        assert desk.counted().num_explain_failures == 0
+
+
+def test_a_verdict_that_cannot_be_made_is_counted_and_nobody_waits_for_it() -> None:
+    """The tokenizer does not know the tokens."""
+    with Desk(SMALL, CHAT, wait_s=30.0) as desk:
+        desk.explainer.expect("a", Draft(source={"prompt": "hello there"}))
+        desk.arrive("a", [5000, 5001, 5002])
+        desk.story.run()
+        assert asyncio.run(desk.explainer.verdict("a")) is None
+        assert desk.counted().num_explain_failures >= 1
+        assert desk.ask("b", {"prompt": "still there"}).cause in {"never_seen", "too_short"}
+
+
+def test_when_a_comparison_fails_the_books_are_kept_all_the_same() -> None:
+    """The tokenizer does not know the tokens, so nothing can be read."""
+    with Desk(SMALL, CHAT) as desk:
+        for name in ("a", "b"):
+            desk.arrive(name, [5000 + number for number in range(9)])
+            desk.story.run()
+        seen = desk.counted()
+        assert seen.num_explain_failures >= 1
+        missed = sum(seen.missed_tokens.values())
+        assert missed == seen.prefix_cache_queries - seen.prefix_cache_hits == 9 + 9 - 4

@@ -27,6 +27,9 @@ _MIN_END_CHARS = 8
 _MAX_SEARCHED_CHARS = 200_000_000
 """How much of prompts is searched for the texts of one body at most; texts not found by then count as not shown."""
 
+_MAX_DEPTH = 100
+"""A body that is nested more deeply is not remembered: comparing it would take more of the stack than there is."""
+
 Skeleton: TypeAlias = Any
 """JSON of the body, in which a `Place` or a `Lost` stands for each text."""
 
@@ -80,8 +83,16 @@ _STYLES: tuple[dict[str, Any], ...] = (
 
 
 def pack(value: Any, prompt: str) -> Skeleton:
-    """Return the skeleton of a JSON value that was rendered into a prompt."""
-    return _Packer(prompt).pack(value)
+    """Return the skeleton of a JSON value that was rendered into a prompt; None if it is nested too deeply."""
+    return None if _is_deeper(value, _MAX_DEPTH) else _Packer(prompt).pack(value)
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    if isinstance(value, Mapping):
+        return not limit or any(_is_deeper(item, limit - 1) for item in value.values())
+    if isinstance(value, list | tuple):
+        return not limit or any(_is_deeper(item, limit - 1) for item in value)
+    return False
 
 
 class _Packer:
@@ -120,7 +131,7 @@ class _Packer:
             style = next(i for i, style in enumerate(_STYLES) if json.dumps(value, **style) == text)
         except (ValueError, RecursionError, StopIteration):
             return self._pack_ends(text)
-        return Written(style, self.pack(value))
+        return self._pack_ends(text) if _is_deeper(value, _MAX_DEPTH) else Written(style, self.pack(value))
 
     def _pack_ends(self, text: str) -> Lost:
         """Keep the longest end, and then the longest beginning, that the prompt shows of a text."""

@@ -17,10 +17,11 @@ from typing import Any
 from anaphora.cache.chain import pack_tokens
 from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
+from anaphora.explain.bodies import ChatBody
 from anaphora.explain.books import labelled
 from anaphora.explain.history import Compared, History, Remembered
 from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
-from anaphora.explain.records import Explanation, HitLaw, PartSpan
+from anaphora.explain.records import Contents, Explanation, HitLaw, PartSpan, RenderedPrompt
 from anaphora.explain.sketch import sketch_of
 from anaphora.explain.verdict import Case, explain
 from anaphora.explain.watch import Admitted, Ended, Note
@@ -61,6 +62,7 @@ class Explainer:
         is_lru: bool,
         coalesce_deadline_ms: int,
         wall_time: Callable[[], float] = time.time,
+        wait_s: float = VERDICT_WAIT_S,
     ) -> None:
         self._history = history
         self._reading = reading
@@ -68,7 +70,7 @@ class Explainer:
         self._count_missed, self._count_failure = count_missed, count_failure
         self._is_lru = is_lru
         self._coalesce_deadline_ms = coalesce_deadline_ms
-        self._wall_time = wall_time
+        self._wall_time, self._wait_s = wall_time, wait_s
         self._notes: queue.SimpleQueue[Note | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the history
         self._drafts: dict[str, Draft] = {}
@@ -108,10 +110,9 @@ class Explainer:
         future = self._verdicts.get(request_id)
         if future is None:
             return None
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), VERDICT_WAIT_S)
-        except TimeoutError:
-            return None
+        verdict = asyncio.wrap_future(future)
+        await asyncio.wait([verdict], timeout=self._wait_s)
+        return verdict.result() if verdict.done() and not verdict.cancelled() else None
 
     async def settle(self) -> None:
         """Return once all notes of now have been taken in, so that the counts of causes are complete."""
@@ -119,7 +120,7 @@ class Explainer:
             return
         done = threading.Event()
         self._notes.put(done)
-        await asyncio.to_thread(done.wait, VERDICT_WAIT_S)
+        await asyncio.to_thread(done.wait, self._wait_s)
 
     async def explanation(
         self, request_id: str, tenant_salt: bytes | None, against: str | None = None
@@ -173,6 +174,8 @@ class Explainer:
             except Exception:
                 logger.exception("a verdict could not be made of %s", note.request_id)
                 self._count_failure()
+                if future := self._verdicts.get(note.request_id):
+                    future.cancel()
 
     def _take_admission(self, admitted: Admitted) -> None:
         """Find out why, tell who waits, then remember the request: it must not be its own relative."""
@@ -216,7 +219,11 @@ class Explainer:
         except Exception:
             logger.exception("request %s could not be compared", case.request.request_id)
             self._count_failure()
-            return explain(replace(case, longest=None, nearest=None, render=None), with_counterfactual=False)
+            alone = replace(case.request, contents=lambda: Contents(ChatBody(), RenderedPrompt("", ())))
+            return explain(
+                replace(case, request=alone, longest=None, nearest=None, render=None),
+                with_counterfactual=False,
+            )
 
     def _tell(self, found: Explanation) -> None:
         future = self._verdicts.get(found.request_id)
