@@ -373,7 +373,7 @@ def test_what_asked_for_every_position_is_named_by_the_field_that_was_sent() -> 
 def test_a_comparison_that_is_asked_for_changes_the_words_and_no_books() -> None:
     with Desk(SMALL, CHAT) as desk:
         desk.ask("a", chat(RULES.format("14:02:31"), "Who are you?"))
-        desk.ask("other", chat("Something else altogether, " * 3, "What?"))
+        desk.ask("other", chat(RULES.format("09:00:00"), "Something else altogether, " * 3))
         desk.ask("b", chat(RULES.format("14:02:58"), "Who are you?"))
         usual, named = desk.explain("b"), desk.explain("b", against="other")
         assert (usual.compared_with, named.compared_with) == ("a", "other")
