@@ -48,8 +48,9 @@ from anaphora.models.tokenizer import Tokenizer
 from anaphora.scheduler.events import SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
-from anaphora.server.explainer import Explainer, Reading
+from anaphora.server.explainer import Explainer
 from anaphora.server.prompt_records import BodyRenderer, served_body
+from anaphora.server.rebuilt_records import Reading
 
 if TYPE_CHECKING:
     from anaphora.runner.openvino.loader import LoadedRunner

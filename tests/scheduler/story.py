@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from anaphora.cache.events import CacheListener
+from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.hashing import SHA256, HashAlgorithm
 from anaphora.cache.manager import KVManager
-from anaphora.config import KVLayout, SchedulerConfig
+from anaphora.config import EvictionPolicyName, KVLayout, SchedulerConfig
 from anaphora.ids import RequestId
 from anaphora.request import Request, SamplingParams, TokenLogprobs
 from anaphora.scheduler.events import SchedulerListener
@@ -39,9 +41,13 @@ class SchedulerStory:
         max_pinned_pages: int = 0,
         hash_algorithm: HashAlgorithm = SHA256,
         partial_block_reuse: int = 0,
+        cache_listener: CacheListener | None = None,
+        eviction: EvictionPolicyName = "lru",
     ) -> None:
         self.manager = KVManager(
             layout,
+            cache_listener,
+            policy=make_policy(eviction, layout),
             enable_prefix_caching=caching,
             exact_reuse=exact_reuse,
             max_pinned_pages=max_pinned_pages,

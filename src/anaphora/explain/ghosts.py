@@ -104,7 +104,10 @@ class Ghosts:
         """Return how many more pages would have kept what was evicted then: its stack distance beyond the pool.
 
         Under LRU a larger pool holds what this one holds, and the pages evicted last (Mattson et al. 1970): those
-        evicted with it or later that have not come back. Costs O(evictions remembered / 256).
+        evicted with it or later that have not come back. To be asked before room is made for what comes back.
+        Exact while requests come one after the other and end within a page; a prompt that ends with a page is not
+        put to the end of the order as a whole, which may make it some pages too many. Costs O(evictions
+        remembered / 256).
         """
         bucket = eviction.number >> _BUCKET_BITS
         later = sum(size for number, size in self._bucket_sizes.items() if number > bucket)

@@ -53,9 +53,9 @@ class Remembered:
     """One request. `number` counts admissions; `wall_time` is in seconds since 1970.
 
     `num_usable_tokens` is for how many leading tokens K/V exist or will; `num_reply_tokens` how many of the stored
-    ones are outputs. `note` is its verdict without any text, `compared` what it rests on: first the request whose
-    text was compared, then the one with the longest match. `stopped_at` is the first token that was computed,
-    None where the whole prompt is not at hand. `body` is a skeleton, None for token ids alone.
+    ones are outputs. `note` is its verdict without any text, `compared` what it rests on (see `live.chosen_of`), and
+    `had_forgotten` whether requests had been forgotten by then. `body` is a skeleton, None for token ids alone.
+    `stopped_at` is the first token that was computed, None where ids are not kept.
     `helped` says what the server changed in the prompt, and how many tokens the unchanged one has in common with it.
     """
 
@@ -69,6 +69,7 @@ class Remembered:
     note: Explanation | None = None
     stopped_at: Place | None = None
     compared: tuple[Compared, ...] = ()
+    had_forgotten: bool = False
     num_usable_tokens: int
     num_reply_tokens: int = 0
     has_ended: bool = False

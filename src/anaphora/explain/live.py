@@ -27,8 +27,8 @@ class Relative:
 class Surroundings:
     """What a verdict rests on besides the two prompts.
 
-    `has_forgotten_requests` says that the memory of requests no longer reaches back to the start. Under LRU the
-    pages that would have kept a block are counted exactly.
+    `has_forgotten_requests` says that the memory of requests no longer reaches back to the start. The pages that
+    would have kept a block are counted for LRU, whatever the policy.
     """
 
     law: HitLaw
@@ -37,25 +37,41 @@ class Surroundings:
     coalesce_deadline_ms: int = 0
 
 
+def chosen_of(request: PromptRecord, relatives: Sequence[Relative], law: HitLaw) -> list[Relative]:
+    """Return the relatives that a verdict rests on, first the one whose text is compared.
+
+    The others are the longest token match, and the longest in the same namespace.
+    """
+    records = [relative.record for relative in relatives]
+    alike = [record for record in records if record.namespace == request.namespace]
+    num_alike = {id(relative.record): relative.num_alike for relative in relatives}
+    nearest = nearest_of(request, alike or records, law, lambda record: num_alike[id(record)])
+    own = longest_of(request, alike, nearest)
+    others = [record for record in records if record.namespace != request.namespace]
+    longest = longest_of(request, [*others, *alike], own)
+    found = {id(record): record for record in (nearest, own, longest) if record is not None}
+    return [relative for record in found.values() for relative in relatives if relative.record is record]
+
+
 def case_of(
     request: PromptRecord,
     admitted: Admitted,
-    relatives: Sequence[Relative],
+    chosen: Sequence[Relative],
     around: Surroundings,
     render: Render | None = None,
-    nearest: PromptRecord | None = None,
+    against: PromptRecord | None = None,
 ) -> Case:
-    """Return the case of an admitted request; `nearest` is the one whose text is to be compared, if it is fixed."""
-    records = [relative.record for relative in relatives]
+    """Return the case of an admitted request, from what `chosen_of` chose.
+
+    `against` is compared with in place of the nearest; it changes no books.
+    """
+    records = [relative.record for relative in chosen]
+    nearest = records[0] if records else None
     alike = [record for record in records if record.namespace == request.namespace]
-    num_alike = {relative.record.request_id: relative.num_alike for relative in relatives}
-    nearest = nearest or nearest_of(
-        request, alike or records, around.law, lambda record: num_alike[record.request_id]
-    )
     own = longest_of(request, alike, nearest)
     longest = longest_of(request, [*(record for record in records if record not in alike), *alike], own)
     books = _Books(request, admitted, around)
-    books.add_lost(own, next((relative.time for relative in relatives if relative.record is own), None))
+    books.add_lost(own, next((relative.time for relative in chosen if relative.record is own), None))
     books.add_foreign(longest if longest is not own else None)
     if longest is not own and longest is not None and books.has_foreign:
         nearest = longest
@@ -64,7 +80,7 @@ def case_of(
         lookup=Lookup(admitted.cached_tokens, tuple(books.labels)),
         law=around.law,
         longest=longest if books.has_foreign else own,
-        nearest=nearest,
+        nearest=against or nearest,
         render=render,
         facts=books.facts,
         is_horizon_whole=not (around.has_forgotten_requests or admitted.num_forgotten_ghosts),
@@ -150,15 +166,8 @@ class _Books:
         whom = self._name(eviction.requester)
         short = self._admitted.num_pages_short
         pages = plural(eviction.num_pages, "page")
-        kept = (
-            ""
-            if short is None
-            else (
-                f" {plural(short, 'more page')} would have kept them."
-                if self._around.is_lru
-                else f" About {plural(short, 'more page')} would have kept them."
-            )
-        )
+        about = "About" if self._around.is_lru else "With --eviction-policy lru, about"
+        kept = "" if short is None else f" {about} {plural(short, 'more page')} would have kept them."
         return f"{blocks} were evicted {age} to make room for {whom}, which took {pages}.{kept}"
 
     def _owner_words(self, run: MissedRun) -> str:

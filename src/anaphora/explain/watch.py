@@ -7,14 +7,14 @@ pending blocks and the ghosts know, and hands a small record on.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.hashing import BlockDigest
 from anaphora.cache.page import Block, Page
 from anaphora.explain.ghosts import Eviction, Ghosts, Requester
-from anaphora.ids import PageId, RequestId, TokenId
+from anaphora.ids import RequestId, TokenId
 from anaphora.request import Request
 from anaphora.scheduler.events import SchedulerListener
 
@@ -34,6 +34,16 @@ class MissedBlock:
     label: str
     eviction: Eviction | None = None
     owner: Owner | None = None
+
+
+class _Missed(NamedTuple):
+    """The missed blocks of a request, and how many more pages would have kept those that were evicted."""
+
+    blocks: Sequence[MissedBlock]
+    num_pages_short: int | None
+
+
+_NOTHING_MISSED = _Missed((), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +118,8 @@ class AdmissionWatch(CacheListener, SchedulerListener):
         self._reset_time: float | None = None
         self._room: tuple[Requester | None, int] = (None, 0)
         self._tenants: dict[RequestId, bytes | None] = {}
-        self._lapsed: set[PageId] = set()
-        self._missed: dict[RequestId, list[MissedBlock]] = {}
+        self._lapsed: set[BlockDigest] = set()  # of pages, since a digest may move to another page
+        self._missed: dict[RequestId, _Missed] = {}
         self._admission_times: dict[RequestId, float] = {}
 
     # The cache's events.
@@ -120,7 +130,11 @@ class AdmissionWatch(CacheListener, SchedulerListener):
         """Label the missed blocks, before room is made for them."""
         if request_id not in self._admission_times:
             start = num_cached_tokens // self._block_size
-            self._missed[request_id] = self._label_from(start, chain, num_allowed_blocks)
+            blocks = self._label_from(start, chain, num_allowed_blocks)
+            evictions = [block.eviction for block in blocks if block.eviction is not None]
+            oldest = min(evictions, key=lambda eviction: eviction.number, default=None)
+            short = None if oldest is None else self._ghosts.num_pages_short(oldest)
+            self._missed[request_id] = _Missed(blocks, short)
 
     def _label_from(self, start: int, chain: BlockChain, num_allowed_blocks: int) -> list[MissedBlock]:
         found: list[MissedBlock] = []
@@ -167,8 +181,8 @@ class AdmissionWatch(CacheListener, SchedulerListener):
     def page_evicted(self, page: Page, digests: Sequence[BlockDigest]) -> None:
         """Remember what was lost."""
         requester, num_pages = self._room
-        is_lapsed = page.page_id in self._lapsed
-        self._lapsed.discard(page.page_id)
+        is_lapsed = self._lapsed.issuperset(digests)
+        self._lapsed.difference_update(digests)
         self._ghosts.add(
             digests,
             time=self._now,
@@ -185,7 +199,7 @@ class AdmissionWatch(CacheListener, SchedulerListener):
 
     def pins_lapsed(self, pages: Sequence[Page]) -> None:
         """Note that their end will be an expiry."""
-        self._lapsed.update(page.page_id for page in pages)
+        self._lapsed.update(block.digest for page in pages for block in page.blocks)
 
     def cleared(self) -> None:
         """Note that everything before this time is gone."""
@@ -206,10 +220,8 @@ class AdmissionWatch(CacheListener, SchedulerListener):
         """Hand its record on."""
         request_id = request.request_id
         self._admission_times[request_id] = now
-        missed = self._missed.pop(request_id, [])
+        missed = self._missed.pop(request_id, _NOTHING_MISSED)
         bypassed_by = self._bypass(request)
-        evictions = [block.eviction for block in missed if block.eviction is not None]
-        oldest = min(evictions, key=lambda eviction: eviction.number, default=None)
         self._note(
             Admitted(
                 request_id=request_id,
@@ -219,8 +231,8 @@ class AdmissionWatch(CacheListener, SchedulerListener):
                 token_ids=request.token_ids,
                 num_prompt_tokens=request.num_prompt_tokens,
                 cached_tokens=request.num_cached_tokens or 0,
-                runs=() if bypassed_by else _runs(missed),
-                num_pages_short=None if oldest is None else self._ghosts.num_pages_short(oldest),
+                runs=() if bypassed_by else _runs(missed.blocks),
+                num_pages_short=None if bypassed_by else missed.num_pages_short,
                 bypassed_by=bypassed_by,
                 num_forgotten_ghosts=self._ghosts.num_forgotten,
                 reset_time=self._reset_time,

@@ -69,6 +69,7 @@ class Explained:
         self._generation = generation
         self._asked = asked
         self._found: list[Explanation] = []
+        self._has_settled = False
 
     def __enter__(self) -> Self:
         """Announce the prompts."""
@@ -88,8 +89,9 @@ class Explained:
 
     async def settle(self) -> None:
         """Wait for the verdicts of prompts that have all been admitted; once."""
-        if self._explainer is None or self._found:
+        if self._explainer is None or self._has_settled:
             return
+        self._has_settled = True
         found = [await self._explainer.verdict(request_id) for request_id in self._generation.request_ids]
         self._found = [verdict for verdict in found if verdict is not None]
 

@@ -9,34 +9,27 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any
 
 from anaphora.cache.chain import pack_tokens
 from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
-from anaphora.explain.bodies import ChatBody, bypass_of
+from anaphora.explain.bodies import ChatBody
 from anaphora.explain.books import labelled
 from anaphora.explain.comparison import Comparison
 from anaphora.explain.history import Compared, History, Place, Remembered
-from anaphora.explain.live import Relative, Surroundings, case_of
-from anaphora.explain.records import (
-    CacheNamespace,
-    Contents,
-    Explanation,
-    HitLaw,
-    PartSpan,
-    PromptRecord,
-    Render,
-    RenderedPrompt,
-)
+from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
+from anaphora.explain.records import Contents, Explanation, HitLaw, PartSpan, PromptRecord, RenderedPrompt
 from anaphora.explain.sketch import sketch_of
 from anaphora.explain.vendors import NamedComparison, NotCompared, named_comparison
 from anaphora.explain.verdict import Case, explain
 from anaphora.explain.watch import Admitted, Ended, Note
 from anaphora.ids import TokenId
+from anaphora.server.prompt_records import READ_FIELDS
+from anaphora.server.rebuilt_records import Reading, RebuiltRecords
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +50,6 @@ class Draft:
     helped: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How bodies and tokens of the served model are read: `body` from a source, `prompt` from ids and spans."""
-
-    body: Callable[[Mapping[str, Any]], ChatBody]
-    prompt: Callable[[Sequence[TokenId], Sequence[PartSpan]], RenderedPrompt]
-    render: Render
-
-
 class Explainer:
     """Remembers requests and explains them. `note` belongs to the engine's thread, all else to any."""
 
@@ -80,6 +64,7 @@ class Explainer:
         is_lru: bool,
         coalesce_deadline_ms: int,
         wall_time: Callable[[], float] = time.time,
+        wait_s: float = VERDICT_WAIT_S,
     ) -> None:
         self._history = history
         self._reading = reading
@@ -87,7 +72,7 @@ class Explainer:
         self._count_missed, self._count_failure = count_missed, count_failure
         self._is_lru = is_lru
         self._coalesce_deadline_ms = coalesce_deadline_ms
-        self._wall_time = wall_time
+        self._wall_time, self._wait_s = wall_time, wait_s
         self._notes: queue.SimpleQueue[Note | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the history
         self._drafts: dict[str, Draft] = {}
@@ -127,10 +112,9 @@ class Explainer:
         future = self._verdicts.get(request_id)
         if future is None:
             return None
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), VERDICT_WAIT_S)
-        except TimeoutError:
-            return None
+        verdict = asyncio.wrap_future(future)
+        await asyncio.wait([verdict], timeout=self._wait_s)
+        return verdict.result() if verdict.done() and not verdict.cancelled() else None
 
     async def settle(self) -> None:
         """Return once all notes of now have been taken in, so that the counts of causes are complete."""
@@ -138,7 +122,7 @@ class Explainer:
             return
         done = threading.Event()
         self._notes.put(done)
-        await asyncio.to_thread(done.wait, VERDICT_WAIT_S)
+        await asyncio.to_thread(done.wait, self._wait_s)
 
     async def explanation(
         self, request_id: str, tenant_salt: bytes | None, against: str | None = None
@@ -199,37 +183,45 @@ class Explainer:
             except Exception:
                 logger.exception("a verdict could not be made of %s", note.request_id)
                 self._count_failure()
+                if future := self._verdicts.get(note.request_id):
+                    future.cancel()
 
     def _take_admission(self, admitted: Admitted) -> None:
         """Find out why, tell who waits, then remember the request: it must not be its own relative."""
         draft = self._drafts.pop(admitted.request_id, None)
-        with self._lock:
-            request = self._history.new(admitted, self._wall_time())
         token_ids = admitted.token_ids[: admitted.num_prompt_tokens]
         packed = pack_tokens(token_ids)
-        keeps_ids = bool(self._history.limits.max_bytes)
-        if draft is not None and keeps_ids:
-            request.spans, request.helped = draft.spans, draft.helped
-        if keeps_ids:
-            request.sketch = sketch_of(packed)
-        contents = cache(partial(self._contents_of_draft, draft, token_ids))
-        record = self._record(request, token_ids, contents, draft.source if draft else None)
         with self._lock:
-            relatives = self._relatives(request, self._history.relatives(request, packed))
-            has_forgotten = bool(self._history.num_forgotten)
-        case = case_of(record, admitted, relatives, self._around(has_forgotten), self._reading.render)
+            request = self._history.new(admitted, self._wall_time())
+            request.had_forgotten = bool(self._history.num_forgotten)
+        if self._history.limits.max_bytes:
+            request.sketch = sketch_of(packed)
+            if draft is not None:
+                self._take_draft(request, draft, token_ids)
+        records = RebuiltRecords(self._reading)
+        own = records.record(request, token_ids)
+        with self._lock:
+            relatives = self._relatives(records, request, self._history.relatives(request, packed))
+        chosen = chosen_of(own, relatives, self._law)
+        # From here on as whoever asks later will have it.
+        request.compared = self._compared(chosen)
+        with self._lock:
+            case = self._case(RebuiltRecords(self._reading), request, token_ids)
         found = self._safely_explained(case)
         if admitted.bypassed_by is None:
             self._count_missed(labelled(found.uncached))
         request.note = replace(found, old=None, new=None, advice="")
-        request.compared = self._compared(case)
         self._tell(found)
-        if keeps_ids:
-            request.stopped_at = self._stopped_at(contents(), admitted.cached_tokens)
-        if draft is not None and keeps_ids:
-            request.body = skeleton.pack(draft.source, contents().prompt.text)
+        if self._history.limits.max_bytes:
+            request.stopped_at = self._stopped_at(own, admitted.cached_tokens)
         with self._lock:
             self._history.add(request, packed)
+
+    def _take_draft(self, request: Remembered, draft: Draft, token_ids: Sequence[TokenId]) -> None:
+        request.spans, request.helped = draft.spans, draft.helped
+        text = self._reading.prompt(token_ids, ()).text
+        source = {name: value for name, value in draft.source.items() if name in READ_FIELDS}
+        request.body = skeleton.pack(source, text)
 
     def _safely_explained(self, case: Case) -> Explanation:
         """Return the verdict; should a comparison fail, which is our fault, the one that needs none."""
@@ -238,12 +230,17 @@ class Explainer:
         except Exception:
             logger.exception("request %s could not be compared", case.request.request_id)
             self._count_failure()
-            return explain(replace(case, longest=None, nearest=None, render=None), with_counterfactual=False)
+            alone = replace(case.request, contents=lambda: Contents(ChatBody(), RenderedPrompt("", ())))
+            return explain(
+                replace(case, request=alone, longest=None, nearest=None, render=None),
+                with_counterfactual=False,
+            )
 
     def _tell(self, found: Explanation) -> None:
         future = self._verdicts.get(found.request_id)
-        if future is not None and not future.done():
-            future.set_result(found)
+        if future is not None:
+            with suppress(InvalidStateError):  # nobody waits any more
+                future.set_result(found)
 
     def _take_end(self, ended: Ended) -> None:
         with self._lock:
@@ -253,97 +250,85 @@ class Explainer:
 
     # Building records.
 
-    def _around(self, has_forgotten: bool) -> Surroundings:
-        return Surroundings(
-            law=self._law,
-            has_forgotten_requests=has_forgotten,
-            is_lru=self._is_lru,
-            coalesce_deadline_ms=self._coalesce_deadline_ms,
-        )
-
-    def _record(
-        self,
-        request: Remembered,
-        token_ids: Sequence[TokenId],
-        contents: Callable[[], Contents],
-        source: Mapping[str, Any] | None = None,
-    ) -> PromptRecord:
-        admitted = request.admitted
-        bypassed_by = admitted.bypassed_by
-        if bypassed_by is not None and source is not None:
-            bypassed_by = bypass_of(source) or bypassed_by
-        return PromptRecord(
-            request_id=admitted.request_id,
-            token_ids=token_ids,
-            contents=contents,
-            namespace=CacheNamespace(salt=admitted.cache_salt),
-            bypassed_by=bypassed_by,
-        )
-
-    def _relatives(self, request: Remembered, earlier: Sequence[Remembered]) -> list[Relative]:
-        """Return earlier requests as far as their K/V exist; the lock is held."""
-        sketch = set(request.sketch)
+    def _relatives(
+        self, records: RebuiltRecords, request: Remembered, earlier: Sequence[Remembered]
+    ) -> list[Relative]:
+        """Return earlier requests as far as their K/V exist, if any was cached; the lock is held."""
+        least, sketch = self._law.block_size, set(request.sketch)
         return [
-            Relative(
-                self._remembered_record(found, found.num_usable_tokens),
-                found.admitted.time,
-                len(sketch.intersection(found.sketch)),
+            replace(
+                self._relative(records, found, found.num_usable_tokens),
+                num_alike=len(sketch.intersection(found.sketch)),
             )
             for found in earlier
+            if found.num_usable_tokens >= min(least, found.admitted.num_prompt_tokens)
         ]
 
-    def _remembered_record(self, request: Remembered, num_tokens: int) -> PromptRecord:
-        """Return a remembered request and the beginning of its reply, `num_tokens` in all."""
-        token_ids = self._history.token_ids(request)[:num_tokens]
-        return self._record(request, token_ids, cache(partial(self._contents, request, token_ids)))
+    def _relative(self, records: RebuiltRecords, request: Remembered, num_tokens: int) -> Relative:
+        record = records.record(request, self._history.token_ids(request), num_tokens)
+        return Relative(record, request.admitted.time)
 
-    def _contents_of_draft(self, draft: Draft | None, token_ids: Sequence[TokenId]) -> Contents:
-        prompt = self._reading.prompt(token_ids, draft.spans if draft else ())
-        return Contents(self._body(draft.source if draft else None, token_ids), prompt)
-
-    def _body(self, source: Mapping[str, Any] | None, token_ids: Sequence[TokenId]) -> ChatBody:
-        if source is None or not {"messages", "prompt"} & source.keys():
-            return ChatBody(prompt=tuple(token_ids), source=source or {})
-        return self._reading.body(source)
-
-    def _contents(self, request: Remembered, token_ids: Sequence[TokenId]) -> Contents:
-        """Rebuild the body and the text of a remembered request; its reply is one more message."""
-        num_prompt = request.admitted.num_prompt_tokens
-        prompt = self._reading.prompt(token_ids, request.spans)
-        source = None if request.body is None else skeleton.unpack(request.body, prompt.text)
-        contents = Contents(self._body(source, token_ids), prompt)
-        return contents if len(token_ids) <= num_prompt else _with_reply(contents, num_prompt)
-
-    def _stopped_at(self, contents: Contents, num_cached_tokens: int) -> Place:
-        body, prompt = contents
+    def _stopped_at(self, record: PromptRecord, num_cached_tokens: int) -> Place:
+        body, prompt = record.contents()
         char_offset = prompt.char_of(num_cached_tokens)
         span = prompt.span_at(char_offset)
         path = "prompt" if body.prompt is not None else body.translated(span.path) if span else None
         return Place(num_cached_tokens // self._law.block_size, num_cached_tokens, char_offset, path)
 
-    def _compared(self, case: Case) -> tuple[Compared, ...]:
-        """Note what a case rests on, the request whose text is compared first."""
-        records = [record for record in (case.nearest, case.longest) if record is not None]
-        found: dict[str, Compared] = {}
+    def _compared(self, chosen: Sequence[Relative]) -> tuple[Compared, ...]:
+        """Note what a verdict rests on, the request whose text is compared first."""
         with self._lock:
-            for record in records:
-                request = self._history.find(record.request_id)
-                if request is not None:
-                    found.setdefault(record.request_id, Compared(request.number, len(record.token_ids)))
-        return tuple(found.values())
+            found = [
+                (self._history.find(relative.record.request_id), len(relative.record.token_ids))
+                for relative in chosen
+            ]
+        return tuple(Compared(request.number, length) for request, length in found if request is not None)
+
+    def _case(
+        self,
+        records: RebuiltRecords,
+        request: Remembered,
+        token_ids: Sequence[TokenId],
+        against: Remembered | None = None,
+        num_tokens: int = 0,
+    ) -> Case:
+        """Return the case of a request from what its verdict rests on, all of it remembered; the lock is held.
+
+        Of `against`, the first `num_tokens` are compared.
+        """
+        earlier = [(self._history.at(compared.number), compared.num_tokens) for compared in request.compared]
+        chosen = [self._relative(records, found, length) for found, length in earlier if found is not None]
+        own = records.record(request, token_ids[: request.admitted.num_prompt_tokens])
+        named = None if against is None else self._relative(records, against, num_tokens).record
+        around = Surroundings(
+            law=self._law,
+            has_forgotten_requests=request.had_forgotten,
+            is_lru=self._is_lru,
+            coalesce_deadline_ms=self._coalesce_deadline_ms,
+        )
+        return case_of(own, request.admitted, chosen, around, self._reading.render, named)
 
     # Asked why.
 
     def _explain(self, request_id: str, tenant_salt: bytes | None, against: str | None) -> Explanation:
         request = self.remembered(request_id, tenant_salt)
         named = None if against is None else self.remembered(against, tenant_salt)
-        case = self._case_again(
-            request, None if named is None else Compared(named.number, named.num_usable_tokens)
-        )
+        case = self._case_again(request, named, 0 if named is None else named.num_usable_tokens)
         if case is None:
             return _without_text(request)
         found = explain(case)
         return replace(found, advice=_with_help(found.advice, request))
+
+    def _case_again(self, request: Remembered, against: Remembered | None, num_tokens: int) -> Case | None:
+        """Return the case of a request that was admitted before; None when what it rests on is forgotten."""
+        needed = [request.number, *(compared.number for compared in request.compared)]
+        needed += [] if against is None else [against.number]
+        with self._lock:
+            # Whoever was forgotten in the meantime is not there any more.
+            if any(found is None or found.entry is None for found in map(self._history.at, needed)):
+                return None
+            token_ids = self._history.token_ids(request)
+            return self._case(RebuiltRecords(self._reading), request, token_ids, against, num_tokens)
 
     def _diagnose(
         self, request_id: str, tenant_salt: bytes | None, against: str
@@ -353,12 +338,12 @@ class Explainer:
             named = self.remembered(against, tenant_salt)
         except UnknownRequestError:
             return "not_found"
-        num_tokens = min(named.num_usable_tokens, named.admitted.num_prompt_tokens)
         try:
             request = self.remembered(request_id, tenant_salt)
         except UnknownRequestError:  # forgotten since, in a very small memory
             return "unavailable"
-        case = self._case_again(request, Compared(named.number, num_tokens))
+        num_tokens = min(named.num_usable_tokens, named.admitted.num_prompt_tokens)
+        case = self._case_again(request, named, num_tokens)
         if case is None or case.nearest is None:
             return "unavailable"
         return named_comparison(
@@ -367,49 +352,6 @@ class Explainer:
             self._law,
             reusable_tokens=self._law.whole_blocks(num_tokens),
         )
-
-    def _case_again(self, request: Remembered, named: Compared | None) -> Case | None:
-        """Return the case of a request as it was, compared with a named one if any; None without the token ids."""
-        note = request.note
-        assert note is not None, "what is found has a verdict"  # noqa: S101
-        with self._lock:
-            compared = [self._compared_record(earlier) for earlier in request.compared]
-            nearest = self._compared_record(named) if named is not None else next(iter(compared), None)
-            relatives = [relative for relative in compared if relative is not None]
-            is_missing = named is not None and nearest is None
-            if request.entry is None or len(relatives) < len(compared) or is_missing:
-                return None
-            own = self._remembered_record(request, request.admitted.num_prompt_tokens)
-        # Whether anything had been forgotten is part of the verdict as it was given.
-        around = self._around(note.certainty == "inferred" and note.cause == "never_seen")
-        return case_of(
-            own,
-            request.admitted,
-            relatives,
-            around,
-            self._reading.render,
-            None if nearest is None else nearest.record,
-        )
-
-    def _compared_record(self, compared: Compared) -> Relative | None:
-        """Return an earlier request as far as it went then; the lock is held."""
-        found = self._history.at(compared.number)
-        if found is None or found.entry is None:
-            return None
-        return Relative(self._remembered_record(found, compared.num_tokens), found.admitted.time)
-
-
-def _with_reply(contents: Contents, num_prompt_tokens: int) -> Contents:
-    """Return the contents with the reply as one more message at the end."""
-    body, prompt = contents
-    start = prompt.char_of(num_prompt_tokens)
-    if body.prompt is not None:
-        return contents
-    reply = {"role": "assistant", "content": prompt.text[start:]}
-    path = f"messages[{len(body.messages)}]"
-    ends = (start, len(prompt.text), num_prompt_tokens, len(prompt.token_ids))
-    spans = (*prompt.spans, PartSpan(path, *ends), PartSpan(f"{path}.content", *ends))
-    return Contents(replace(body, messages=(*body.messages, reply)), replace(prompt, spans=spans))
 
 
 def _without_text(request: Remembered) -> Explanation:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from anaphora.errors import InvalidRequestError
-from anaphora.explain.bodies import ChatBody, bypass_of, read_body, settings_of
+from anaphora.explain.bodies import ChatBody, bypass_of, read_body
 from anaphora.explain.records import CacheNamespace, Contents, PartSpan, PromptRecord, RenderedPrompt
 from anaphora.ids import TokenId
 from anaphora.models.chat_template import ChatTemplate
@@ -33,6 +33,16 @@ class TextTokenizer(Protocol):
         ...
 
 
+READ_FIELDS = frozenset(
+    ("messages", "prompt", "tools", "add_generation_prompt", "add_special_tokens", "cache_control")
+    + ("prompt_cache_options", "user", "safety_identifier", "echo", "logprobs", "prompt_logprobs")
+)
+"""The fields of a body that explanations read; no others are remembered."""
+
+_RENDERED_SETTINGS = ("add_generation_prompt",)
+"""What the server hands to a chat template besides messages and tools."""
+
+
 def served_body(source: Mapping[str, Any]) -> ChatBody:
     """Return the body of a request that the server has taken: checked again, so that it reads the same."""
     if source.get("messages") is None:
@@ -41,7 +51,7 @@ def served_body(source: Mapping[str, Any]) -> ChatBody:
     return ChatBody(
         messages=tuple(check_messages(source["messages"], unknown)),
         tools=tuple(check_tools(source.get("tools"), unknown) or ()),
-        settings=settings_of(source),
+        settings={name: source[name] for name in _RENDERED_SETTINGS if source.get(name) is not None},
         source=source,
     )
 
