@@ -53,7 +53,7 @@ class ChatTemplate:
     """A compiled chat template, rendered as Hugging Face's `apply_chat_template` does.
 
     `special_tokens` are names the template may use, such as `bos_token`. `now` is what `strftime_now` tells
-    the template.
+    the template. `source` is its text.
     Raises ModelError, or ConfigError from `from_file`, for a source that is no template.
     """
 
@@ -71,6 +71,7 @@ class ChatTemplate:
             raise ModelError(
                 f"the model's chat template is wrong in line {error.lineno}: {error.message}"
             ) from error
+        self.source = source
         self._special_tokens = dict(special_tokens or {})
         self._now = now
         self._knows_developer = "developer" in source

@@ -37,6 +37,11 @@ class BodyRenderer:
         self._template = template
         self._tokenizer = tokenizer
 
+    @property
+    def template_source(self) -> str | None:
+        """The text of the chat template, or None without one."""
+        return None if self._template is None else self._template.source
+
     def record(self, request_id: str, body: Any, *, default_model: str | None = None) -> PromptRecord:
         """Return the record of one request; raises InvalidRequestError, naming the field at fault."""
         chat = read_body(body)
