@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import NamedTuple
 
 from anaphora.lint.log import Log
@@ -12,6 +13,7 @@ from anaphora.lint.suspect import Suspect, trimmed
 
 MIN_SECTION_CHARS = 8
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=#)")
+_LINE_END = re.compile(r"\n")
 
 
 class _Version(NamedTuple):
@@ -46,7 +48,7 @@ def conditional_sections(log: Log) -> Iterator[Suspect]:
                 for section, skeleton in zip(*versions[spot.text], strict=True):
                     if skeleton in optional:
                         snippets.add(index, spot.path, section)
-    evidence = trimmed(next(iter(optional.values())), 100)
+    evidence = trimmed(next(iter(optional.values())).strip(), 100)
     num_more = len(optional) - 1
     yield Suspect(
         rule="L6",
@@ -61,10 +63,23 @@ def conditional_sections(log: Log) -> Iterator[Suspect]:
 
 
 def _version(log: Log, text: str) -> _Version:
-    sections = tuple(section for section in _PARAGRAPH.split(text) if section.strip())
+    sections = _cut(_PARAGRAPH, text)
     if len(sections) < 2:
-        sections = tuple(line for line in text.split("\n") if line.strip())
-    return _Version(sections, tuple(log.skeleton(section) for section in sections))
+        sections = _cut(_LINE_END, text)
+    return _Version(sections, tuple(log.skeleton(section.strip()) for section in sections))
+
+
+def _cut(separator: re.Pattern[str], text: str) -> tuple[str, ...]:
+    """The sections of a text, each with what separates it from the one before, the first from the one behind."""
+    starts = [match.start() for match in separator.finditer(text)]
+    if starts and not text[: starts[0]].strip():
+        starts = starts[1:]
+    edges = [0, *starts, len(text)]
+    found = [text[start:end] for start, end in pairwise(edges)]
+    behind = separator.match(text, edges[1]) if len(found) > 1 else None
+    if behind is not None:
+        found[0] += behind[0]
+    return tuple(section for section in found if section.strip())
 
 
 def _likest(version: _Version, versions: dict[str, _Version], holders: dict[str, str]) -> _Version | None:
