@@ -87,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
     has_template = bool(options.model or options.chat_template)
     means = Means(
         render=renderer,
+        count=renderer.token_ids,
         template_source=renderer.template_source if has_template else None,
         limits=read_limits(_packaged("hosted_limits.toml").read_text("utf-8")),
         decode_pixels=pixel_decoder(),

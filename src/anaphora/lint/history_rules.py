@@ -1,5 +1,6 @@
 """L12 and L13: side calls that quote a conversation behind their instruction, and replies that are cut otherwise."""
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
@@ -116,10 +117,11 @@ def _fault(record: PromptRecord, path: str, text: str, render: Render) -> str | 
     prompt = record.prompt
     span = next((span for span in prompt.spans if record.body.translated(span.path) == path), None)
     starts = prompt.char_starts
-    if span is not None and starts is not None and span.token_start < len(prompt.token_ids):
-        first = starts[span.token_start]
+    if span is not None and starts is not None:
+        number = bisect_right(starts, span.char_start) - 1
+        first = starts[number]
         if first < span.char_start:
-            return f"the token {prompt.text[first : prompt.char_of(span.token_start + 1)]!r} begins before the reply"
+            return f"the token {prompt.text[first : prompt.char_of(number + 1)]!r} begins before the reply"
     try:
         raw = render(ChatBody(prompt=text, source={"add_special_tokens": False}))
         back = render(ChatBody(prompt=tuple(raw.token_ids))).text

@@ -34,7 +34,7 @@ class Mended:
 def mend(log: Log, suspects: Sequence[Suspect], means: Means) -> Mended:
     """Move what the safe suspects name, freeze tools, arguments and JSON, sort tools; then replay the log."""
     frozen = Frozen()
-    suspects = sorted(suspects, key=lambda suspect: suspect.rule not in _MOVING)
+    suspects = sorted(suspects, key=lambda suspect: (suspect.rule not in _MOVING, suspect.rule))
     sources, prompts = [], []
     for index, source in enumerate(log.sources):
         made, record = _mended(index, source, suspects, frozen), log.records[index]
@@ -56,6 +56,6 @@ def _mended(index: int, source: Source, suspects: Sequence[Suspect], frozen: Fro
 
 def _prompt(record: PromptRecord, source: Source, means: Means) -> Prompt | None:
     try:
-        return Prompt.of(record, means.render(read_body(with_stand_ins(source))).token_ids)
+        return Prompt.of(record, means.count(read_body(with_stand_ins(source))))
     except RequestError:
         return None

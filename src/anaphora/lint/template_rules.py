@@ -37,6 +37,7 @@ _ASKED = [
 ]
 _AGAIN = {"role": "user", "content": "And tomorrow?"}
 _LAST = [{"role": "assistant", "content": "An hour later."}, {"role": "user", "content": "Thank you."}]
+_ANSWER = re.compile(r"[\w ]+\.$")
 _THOUGHT = "The table says seven."
 
 
@@ -80,17 +81,16 @@ class Monotony:
 
 
 def check_template(render: Render) -> list[Monotony]:
-    """Render each canned dialogue turn by turn: each prompt must begin with the one before, as it was sent."""
+    """Render each canned dialogue turn by turn: each text must begin with the one before."""
     return [_check(name, messages, has_tools, render) for name, (messages, has_tools) in DIALOGUES.items()]
 
 
 def _check(name: str, messages: list[Mapping[str, Any]], has_tools: bool, render: Render) -> Monotony:
     tools = (_TOOL,) if has_tools else ()
-    ends = [k for k in range(1, len(messages) + 1) if messages[k - 1]["role"] in {"user", "tool"}]
     earlier = None
-    for end in ends:
+    for end in range(2, len(messages) + 1):
         try:
-            text = render(ChatBody(tuple(messages[:end]), tools)).text
+            text = _rendered(messages[:end], tools, render)
         except RequestError:
             return Monotony(name, None)
         if earlier is not None and not text.startswith(earlier):
@@ -99,6 +99,16 @@ def _check(name: str, messages: list[Mapping[str, Any]], has_tools: bool, render
             return Monotony(name, False, earlier[start : place + 50], text[start : place + 50])
         earlier = text
     return Monotony(name, True)
+
+
+def _rendered(messages: list[Mapping[str, Any]], tools: tuple[Mapping[str, Any], ...], render: Render) -> str:
+    """A request as it is sent; or a reply as it stands when it is the newest turn, without what closes it."""
+    reply = messages[-1] if messages[-1]["role"] == "assistant" else None
+    settings = {} if reply is None else {"add_generation_prompt": False}
+    text = render(ChatBody(tuple(messages), tools, settings)).text
+    words = None if reply is None or reply.get("tool_calls") else _ANSWER.search(str(reply["content"]))
+    place = text.rfind(words[0]) if words else -1
+    return text if place < 0 or words is None else text[: place + len(words[0])]
 
 
 def rewritten_history(log: Log, render: Render) -> Iterator[Suspect]:
@@ -125,7 +135,7 @@ def _rewritten_in(log: Log) -> tuple[tuple[int, ...], int, str]:
     for index, near in enumerate(log.nearest):
         earlier = log.previous_turn[index]
         earlier = near.request if earlier is None and near is not None else earlier
-        if earlier is None:
+        if earlier is None or not _has_same_fields(log.records[earlier].body, log.records[index].body):
             continue
         c = Comparison(log.records[earlier], log.records[index])
         finding = template(c)
@@ -138,6 +148,11 @@ def _rewritten_in(log: Log) -> tuple[tuple[int, ...], int, str]:
             total = len(c.new_ids)
             lost += max(0, log.law.hit(fix.common[0], total) - log.law.hit(c.num_matched, total))
     return tuple(indices), lost, evidence
+
+
+def _has_same_fields(old: ChatBody, new: ChatBody) -> bool:
+    """Whether two bodies differ in their messages alone, down to the order of keys."""
+    return (repr(old.tools), repr(old.settings)) == (repr(new.tools), repr(new.settings))
 
 
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
