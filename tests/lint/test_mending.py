@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anaphora.explain.bodies import canonical
@@ -132,6 +132,7 @@ def _bodies(draw: st.DrawFn) -> dict[str, Any]:
     return body
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(_bodies(), min_size=1, max_size=5))
 def test_the_fix_loses_no_character(bodies: list[dict[str, Any]]) -> None:
     made, _ = _mended(bodies)

@@ -70,3 +70,13 @@ def test_too_many_markers_are_found_once_for_all_requests() -> None:
 
 def test_a_marker_near_the_end_is_fine() -> None:
     assert not found(lint_bodies([_marked([44], 45)]), "L11")
+
+
+def test_a_short_match_that_a_clock_explains_is_not_reported_twice() -> None:
+    bodies = [chat(q, system=f"12:0{i}:31. {STORY}") for i, q in enumerate(QUESTIONS)]
+    assert [f.suspect.rule for f in lint_bodies(bodies).findings] == ["L1"]
+
+
+def test_two_applications_share_nothing_that_is_too_short() -> None:
+    bodies = [chat(QUESTIONS[0]), chat(QUESTIONS[1], system="Name the tide, " * 9)]
+    assert not found(lint_bodies(bodies), "L10")

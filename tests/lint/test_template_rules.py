@@ -2,8 +2,9 @@ import pytest
 
 from anaphora.lint.template_rules import check_template, clock_in_template
 from tests.explain.corpus import THINKING
-from tests.lint.support import QUESTIONS, STAND_IN, chat, found, lint_bodies, only, renderer
-from tests.models.templates import CHATML, LLAMA3, MISTRAL, QWEN3
+from tests.lint.support import QUESTIONS, STAND_IN, chat, found, lint_bodies, only, renderer, tool
+from tests.lint.template_table import table, written
+from tests.models.templates import CHATML, GEMMA, LLAMA3, MISTRAL, QWEN3
 
 THOUGHT = "<think>\nThe table of the harbour says that it leaves at ten.\n</think>\n\nAt ten."
 
@@ -26,6 +27,15 @@ def test_the_dialogues_that_a_template_rewrites_are_named(template: str, broken:
     ] == broken
 
 
+def test_a_template_without_system_messages_is_judged_without_one() -> None:
+    assert [found.is_kept for found in check_template(renderer(GEMMA))] == [True, True, True, None]
+
+
+def test_the_documented_table_is_the_measured_one() -> None:
+    """Written by `python -m tests.lint.template_table`."""
+    assert written() == table()
+
+
 def test_what_a_rewriting_template_costs_in_a_log_is_counted() -> None:
     texts = [QUESTIONS[0], THOUGHT, QUESTIONS[1], THOUGHT, QUESTIONS[2]]
     talk = chat(*texts)["messages"]
@@ -44,8 +54,6 @@ def test_a_rewriting_template_without_such_a_turn_is_low() -> None:
 
 
 def test_tools_in_another_order_are_not_the_template_s_doing() -> None:
-    from tests.lint.support import tool
-
     bodies = [chat(q, tools=[tool("a"), tool("b")][:: 1 if i % 2 else -1]) for i, q in enumerate(QUESTIONS)]
     assert not found(lint_bodies(bodies, is_own=True), "L7")
 

@@ -117,8 +117,9 @@ def _not_run(log: Log, means: Means) -> dict[str, str]:
 
 
 def _suspects(log: Log, means: Means, tick: Tick) -> Iterator[Suspect]:
+    named: set[int] = set()
     rules: list[Callable[[], Iterable[Suspect]]] = [lambda rule=rule: rule(log) for rule in _BODY_RULES]  # type: ignore[misc]
-    rules.append(lambda: short_prefixes(log, means.limits))
+    rules.append(lambda: short_prefixes(log, means.limits, named))
     rules.append(lambda: unstable_replies(log, means.render))
     source, decode = means.template_source, means.decode_pixels
     if source is not None:
@@ -128,7 +129,10 @@ def _suspects(log: Log, means: Means, tick: Tick) -> Iterator[Suspect]:
         rules.append(lambda: recoded_images(log, decode))
     for number, rule in enumerate(rules):
         tick("looking for faults", number, len(rules))
-        yield from rule()
+        for suspect in rule():
+            if suspect.mend is not None:
+                named.update(suspect.indices)
+            yield suspect
 
 
 class _Costs:

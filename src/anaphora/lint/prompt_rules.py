@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from anaphora.explain.marker_kinds import marker
 from anaphora.explain.value_kinds import doubled_front
@@ -44,17 +44,21 @@ def _with_one_begin(source: Source, markup: str | None) -> Source:
     return source
 
 
-def short_prefixes(log: Log, limits: Sequence[HostedLimit]) -> Iterator[Suspect]:
-    """L10: what requests share is shorter than a block, or a prompt is below what its hosted model caches."""
+def short_prefixes(log: Log, limits: Sequence[HostedLimit], named: Collection[int]) -> Iterator[Suspect]:
+    """L10: what requests share is shorter than a block, or a prompt is below what its hosted model caches.
+
+    A short match of a request that is `named` by another rule is the doing of that one.
+    """
     size = log.law.block_size
-    short = [i for i, record in enumerate(log.records) if log.law.best_possible(len(record.token_ids)) == 0]
+    short = {i for i, record in enumerate(log.records) if log.law.best_possible(len(record.token_ids)) == 0}
     matched = {
         i: near.num_matched
         for i, near in enumerate(log.nearest)
-        if near is not None and i not in short and 0 < near.num_matched < size
+        if near is not None and 0 < near.num_matched < size and i not in short and i not in named
+        if _begin_alike(log, near.request, i)
     }
     if short:
-        count = len(log.records[short[0]].token_ids)
+        count = len(log.records[min(short)].token_ids)
         yield _short(
             f"{count} tokens in a prompt; whole blocks of {size} are reused, and the last token is computed",
             short,
@@ -63,6 +67,12 @@ def short_prefixes(log: Log, limits: Sequence[HostedLimit]) -> Iterator[Suspect]
         count = next(iter(matched.values()))
         yield _short(f"{count} tokens are shared; whole blocks of {size} are reused", list(matched))
     yield from _below_hosted(log, limits)
+
+
+def _begin_alike(log: Log, earlier: int, index: int) -> bool:
+    """Whether two requests have their first text in common, or are raw prompts."""
+    a, b = (log.spots[i][0] if log.spots[i] else None for i in (earlier, index))
+    return a is None or b is None or a.role == b.role == "prompt" or a.text == b.text
 
 
 def _short(evidence: str, indices: list[int]) -> Suspect:

@@ -81,14 +81,21 @@ class Monotony:
 
 
 def check_template(render: Render) -> list[Monotony]:
-    """Render each canned dialogue turn by turn: each text must begin with the one before."""
-    return [_check(name, messages, has_tools, render) for name, (messages, has_tools) in DIALOGUES.items()]
+    """Render each canned dialogue turn by turn: each text must begin with the one before.
+
+    A template that refuses it may still take it without its system message.
+    """
+    found = []
+    for name, (messages, has_tools) in DIALOGUES.items():
+        whole = _check(name, messages, has_tools, render)
+        found.append(_check(name, messages[1:], has_tools, render) if whole.is_kept is None else whole)
+    return found
 
 
 def _check(name: str, messages: list[Mapping[str, Any]], has_tools: bool, render: Render) -> Monotony:
     tools = (_TOOL,) if has_tools else ()
     earlier = None
-    for end in range(2, len(messages) + 1):
+    for end in range(messages.index(_ASKED[1]) + 1, len(messages) + 1):
         try:
             text = _rendered(messages[:end], tools, render)
         except RequestError:
