@@ -55,7 +55,3 @@ def test_pillow_tells_pixels_from_bytes() -> None:
     assert png("red", 0) != png("red", 9)
     assert decode(png("red", 0)) == decode(png("red", 9)) != decode(png("blue", 9))
     assert decode(b"no picture") is None
-
-
-def test_without_pillow_there_is_no_decoder() -> None:
-    assert (pixel_decoder() is None) == (importlib.util.find_spec("PIL") is None)

@@ -95,6 +95,9 @@ def with_sorted_tools(source: Source) -> Source:
     tools = source.get("tools")
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         return source
+    names = list(map(tool_name, tools))
+    if len(names) == len(set(names)) and names == sorted(names):
+        return source
     made = [
         _with_hints(tool, place)
         for tool, place in zip(sorted(tools, key=lambda t: (tool_name(t), tool_key(t))), tools, strict=True)

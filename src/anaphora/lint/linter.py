@@ -4,6 +4,7 @@ Renders nothing itself: it is handed what renders a body. Costs are replayed, no
 log would have reused without it, alone or after all the others, whichever is more, since one fault hides another.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -140,7 +141,7 @@ class _Costs:
 
     def __init__(self, log: Log, means: Means, suspects: Sequence[Suspect]) -> None:
         self._log, self._means, self._suspects = log, means, suspects
-        self._ids: dict[tuple[int, tuple[int, ...]], tuple[TokenId, ...]] = {}
+        self._ids: dict[tuple[int, tuple[int, ...]], array[int]] = {}  # a fifth of what tuples take
         self._reuse: dict[tuple[tuple[int, ...], ...], int] = {}
         self.now = replay([Prompt.of(record) for record in log.records], log.law, means.num_pages)
 
@@ -176,17 +177,15 @@ class _Costs:
                 changed.append(number)
         return source, tuple(changed)
 
-    def _token_ids(self, index: int, source: Source, changed: tuple[int, ...]) -> tuple[TokenId, ...]:
+    def _token_ids(self, index: int, source: Source, changed: tuple[int, ...]) -> Sequence[TokenId]:
         if not changed:
-            return tuple(self._log.records[index].token_ids)
+            return self._log.records[index].token_ids
         if (index, changed) not in self._ids:
-            self._ids[index, changed] = self._rendered(index, source)
-        return self._ids[index, changed]
+            self._ids[index, changed] = array("q", self._rendered(index, source))
+        return [TokenId(token_id) for token_id in self._ids[index, changed]]
 
-    def _rendered(self, index: int, source: Source) -> tuple[TokenId, ...]:
+    def _rendered(self, index: int, source: Source) -> Sequence[TokenId]:
         try:
-            return tuple(self._means.count(read_body(with_stand_ins(source))))
+            return self._means.count(read_body(with_stand_ins(source)))
         except RequestError:
-            return tuple(
-                self._log.records[index].token_ids
-            )  # mended, it could not be sent: nothing is gained
+            return self._log.records[index].token_ids  # mended, it could not be sent: nothing is gained

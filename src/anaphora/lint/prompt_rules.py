@@ -61,7 +61,7 @@ def short_prefixes(log: Log, limits: Sequence[HostedLimit], named: Collection[in
         count = len(log.records[min(short)].token_ids)
         yield _short(
             f"{count} tokens in a prompt; whole blocks of {size} are reused, and the last token is computed",
-            short,
+            sorted(short),
         )
     if matched:
         count = next(iter(matched.values()))
