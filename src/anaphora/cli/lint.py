@@ -122,8 +122,9 @@ def _renderer(options: argparse.Namespace) -> BodyRenderer:
             template = stand_in if is_stand_in else options.chat_template
             return body_renderer(options.model, template, progress=progress)
     except ModelError as error:
+        reason = str(error).rstrip(".")
         raise ModelError(
-            f"no tokenizer to count tokens with: {error}; fetch one with `anaphora pull smollm2-135m`, "
+            f"no tokenizer to count tokens with: {reason}; fetch one with `anaphora pull smollm2-135m`, "
             "or name a .gguf file or an OpenVINO folder with --model"
         ) from error
 

@@ -10,7 +10,7 @@ from anaphora.explain.comparison import Comparison
 from anaphora.explain.history_kinds import helper_call, retokenised
 from anaphora.explain.records import PromptRecord, Render
 from anaphora.lint.log import Log, opening_of
-from anaphora.lint.spots import Source, value_at
+from anaphora.lint.spots import Source
 from anaphora.lint.suspect import Suspect, against, trimmed
 
 NUM_REMEMBERED = 64
@@ -28,12 +28,11 @@ def side_calls(log: Log) -> Iterator[Suspect]:
     for index, spots in enumerate(log.spots):
         new = [spot for spot in spots if spot.text not in seen]
         seen.update(spot.text for spot in new)
-        for earlier in _quoted([spot.text for spot in new if not spot.is_system], recent):
+        for earlier, instruction in _quoted([spot.text for spot in new if not spot.is_system], recent):
             finding = helper_call(Comparison(log.records[earlier], log.records[index]))
-            if finding is not None and finding.new is not None and index not in found:
-                place, start = _instruction_of(log, index, finding.path or "", finding.new)
-                found[index] = (earlier, start)
-                path, evidence = path or place, evidence or repr(trimmed(finding.new, 120))
+            if finding is not None and index not in found:
+                found[index] = (earlier, instruction)
+                path, evidence = path or finding.path or "", evidence or repr(trimmed(finding.new or "", 120))
         words = opening_of(spots)
         if words is not None:
             recent[words] = index
@@ -53,18 +52,13 @@ def side_calls(log: Log) -> Iterator[Suspect]:
         )
 
 
-def _quoted(texts: list[str], recent: "OrderedDict[str, int]") -> Iterator[int]:
+def _quoted(texts: list[str], recent: "OrderedDict[str, int]") -> Iterator[tuple[int, str]]:
+    """The latest requests whose first words stand in a text, and what stands in front of them there."""
     for text in texts:
         for words, index in reversed(recent.items()):
-            if text.find(words.strip()) >= MIN_AHEAD_CHARS:
-                yield index
-
-
-def _instruction_of(log: Log, index: int, path: str, shown: str) -> tuple[str, str]:
-    """The path of the quoting text, and what stands in it before the quote; `shown` ends 60 characters into that."""
-    text = value_at(log.sources[index], path)
-    start = max(0, len(shown) - 60)
-    return path, text[:start] if isinstance(text, str) else shown[:start]
+            start = text.find(words.strip())
+            if start >= MIN_AHEAD_CHARS:
+                yield index, text[:start]
 
 
 def _instructed_behind(log: Log, found: dict[int, tuple[int, str]]) -> Callable[[int, Source], Source]:
