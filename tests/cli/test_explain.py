@@ -27,7 +27,7 @@ def _write(folder: Path, name: str, body: Any) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "cannot be read"), ("{", "is not JSON"), ("[1]", "holds no JSON object")],
+    [(None, "cannot be read"), ("{", "is not JSON"), ("[1]", "must be an object that holds a request")],
 )
 def test_a_file_that_is_no_request_is_one_clear_line(
     text: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

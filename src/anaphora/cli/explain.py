@@ -16,6 +16,7 @@ from anaphora.cli.remote import API_KEY_VARIABLE, DEFAULT_BASE_URL, get_json
 from anaphora.config import CacheConfig
 from anaphora.errors import ConfigError, InvalidRequestError
 from anaphora.explain.endless_cache import explain_after
+from anaphora.explain.log_entries import read_entry
 from anaphora.explain.records import Explanation, HitLaw, PromptRecord
 from anaphora.explain.verdict import FINE_CAUSES
 from anaphora.server.prompt_records import BodyRenderer
@@ -134,13 +135,11 @@ def read_request(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object, but must hold the body of a request")
-    for wrapper in ("body", "request"):
-        inner = value.get(wrapper)
-        if isinstance(inner, dict) and not {"messages", "prompt", "input"} & value.keys():
-            return {**inner, "request_id": value.get("request_id") or value.get("id")}
-    return value
+    try:
+        entry = read_entry(value)
+    except InvalidRequestError as error:
+        raise ConfigError(f"{path} holds {error}") from error
+    return {**entry.body, "request_id": entry.request_id}
 
 
 def records_of(paths: list[Path], bodies: list[dict[str, Any]], renderer: BodyRenderer) -> list[PromptRecord]:

@@ -1,10 +1,18 @@
 """Progress bars on standard error, so that standard output stays for results."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from anaphora.models.pull import PullProgress
 
@@ -28,3 +36,21 @@ def pull_progress(name: str) -> Iterator[PullProgress]:
     finally:
         if tasks:
             bars.stop()
+
+
+@contextmanager
+def work_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far work with several stages is, on a terminal only; each stage has its own count."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                for task in tasks.values():
+                    bars.update(task, visible=False)
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield show

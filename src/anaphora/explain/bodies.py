@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from anaphora.errors import InvalidRequestError
+from anaphora.explain.body_shapes import check_fields, check_messages, check_tools
 from anaphora.ids import TokenId
 
 SETTINGS = (
@@ -108,6 +109,14 @@ def read_body(body: Any) -> ChatBody:
     """Return a body in one form; raises InvalidRequestError for what is no request."""
     if not isinstance(body, Mapping):
         raise InvalidRequestError("the request is not a JSON object")
+    check_fields(body)
+    chat = _read(body)
+    check_messages(chat.messages, "input" if "input" in body else "messages")
+    check_tools(chat.tools)
+    return chat
+
+
+def _read(body: Mapping[str, Any]) -> ChatBody:
     if "messages" in body:
         return _read_anthropic(body) if _is_anthropic(body) else _read_chat(body)
     if "input" in body or "instructions" in body:

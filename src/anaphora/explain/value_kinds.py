@@ -18,7 +18,8 @@ MIN_ALIGNED_CHARS = 8
 _MAX_FRONT_CHARS = 40
 """A doubled begin-of-text token shows before this."""
 
-_MARKUP_TWICE = re.compile(r"(<[^<>\s]{1,30}>|\[[A-Z_]{2,12}\])\1")
+_MARKUP = re.compile(r"<[^<>\s]{1,30}>|\[[A-Z_]{2,12}\]")
+_MARKUP_TWICE = re.compile(rf"({_MARKUP.pattern})\1")
 _STAMP = re.compile(
     r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req|trace)[-_]?(?:id)?=.*)$",
     re.MULTILINE | re.IGNORECASE,
@@ -84,6 +85,16 @@ def _doubled_text(doubled: str, single: str) -> str | None:
     rest = doubled[len(match[1]) :]
     length = min(len(rest), len(single), 64)
     return match[1] if rest[:length] == single[:length] else None
+
+
+def doubled_front(prompt: RenderedPrompt) -> str | None:
+    """Return the markup that one prompt begins with twice, as text or, in front of a text that has it, as tokens."""
+    match = _MARKUP_TWICE.match(prompt.text)
+    if match is not None:
+        return match[1]
+    ids = prompt.token_ids
+    single = _MARKUP.match(prompt.text)
+    return single[0] if single is not None and len(ids) > 1 and ids[0] == ids[1] else None
 
 
 def _double_finding(c: Comparison, record: PromptRecord, markup: str) -> Finding:

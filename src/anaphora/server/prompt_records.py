@@ -63,6 +63,11 @@ class BodyRenderer:
         self._template = template
         self._tokenizer = tokenizer
 
+    @property
+    def template_source(self) -> str | None:
+        """The text of the chat template, or None without one."""
+        return None if self._template is None else self._template.source
+
     def record(self, request_id: str, body: Any, *, default_model: str | None = None) -> PromptRecord:
         """Return the record of one request; raises InvalidRequestError, naming the field at fault."""
         chat = read_body(body)
@@ -89,24 +94,24 @@ class BodyRenderer:
         text = self._tokenizer.decode(body.prompt, skip_special_tokens=False)
         return self._located(text, list(body.prompt), ())
 
+    def token_ids(self, body: ChatBody) -> list[TokenId]:
+        """Return the tokens of a body like one that was rendered before: faster, without the place of anything."""
+        if body.prompt is not None:
+            return list(self(body).token_ids)
+        text = self._chat_template().render_text(_messages(body), **_settings(body))
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
     def _chat(self, body: ChatBody) -> RenderedPrompt:
+        chat = self._chat_template().render(_messages(body), **_settings(body))
+        ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
+        return self._located(chat.text, ids, chat.parts)
+
+    def _chat_template(self) -> ChatTemplate:
         if self._template is None:
             raise InvalidRequestError(
                 "this model has no chat template; give --chat-template FILE", param="messages"
             )
-        names = body.template_names
-        add_generation_prompt = bool(names.pop("add_generation_prompt", True))
-        chat = self._template.render(
-            [
-                {name: value for name, value in message.items() if value is not None}
-                for message in body.messages
-            ],
-            add_generation_prompt=add_generation_prompt,
-            tools=list(body.tools) or None,
-            template_kwargs=names,
-        )
-        ids = self._tokenizer.encode(chat.text, add_special_tokens=False)
-        return self._located(chat.text, ids, chat.parts)
+        return self._template
 
     def rebuilt(self, token_ids: Sequence[TokenId], spans: Sequence[PartSpan]) -> RenderedPrompt:
         """Return a prompt again from its tokens and the places of its parts."""
@@ -127,3 +132,19 @@ class BodyRenderer:
             for span in spans_in_tokens(parts, starts).spans
         )
         return RenderedPrompt(text, tuple(ids), starts.tolist(), spans)
+
+
+def _messages(body: ChatBody) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in message.items() if value is not None} for message in body.messages
+    ]
+
+
+def _settings(body: ChatBody) -> dict[str, Any]:
+    names = body.template_names
+    add_generation_prompt = bool(names.pop("add_generation_prompt", True))
+    return {
+        "add_generation_prompt": add_generation_prompt,
+        "tools": list(body.tools) or None,
+        "template_kwargs": names,
+    }
