@@ -19,7 +19,7 @@ from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody, bypass_of
 from anaphora.explain.books import labelled
-from anaphora.explain.history import Compared, History, Remembered
+from anaphora.explain.history import Compared, EarlierTurn, History, Remembered, Scope
 from anaphora.explain.live import Relative, Surroundings, case_of
 from anaphora.explain.records import (
     CacheNamespace,
@@ -46,13 +46,15 @@ VERDICT_WAIT_S = 5.0
 class Draft:
     """What the server knows of a prompt that it hands to the engine.
 
-    `source` is the body as it was sent; `helped` says what the server changed in the prompt, and how many leading
-    tokens the unchanged one has in common with it.
+    `source` is the body as it was sent, but for what the server changed in it; `helped` says what that was, and how
+    many leading tokens the unchanged prompt has in common with this one. `turn` is the digest of the conversation
+    that a later request may go on from.
     """
 
     source: Mapping[str, Any]
     spans: tuple[PartSpan, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
+    turn: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,18 @@ class Explainer:
             self._history.forget_old(self._wall_time())
             return self._history.latest(tenant_salt, limit)
 
+    async def earlier_turns(
+        self, scope: Scope, turns: Sequence[bytes], limit: int
+    ) -> list[tuple[bytes, EarlierTurn]]:
+        """Return the ended requests of these conversations, in the order of the digests, the latest of each first."""
+        await self.settle()  # the reply that comes back may have ended a moment ago
+        found: list[tuple[bytes, EarlierTurn]] = []
+        with self._lock:
+            self._history.forget_old(self._wall_time())
+            for turn in turns:
+                found += [(turn, earlier) for earlier in self._history.turns(scope, turn, limit - len(found))]
+        return found
+
     def remembered(self, request_id: str, tenant_salt: bytes | None) -> Remembered:
         """Return what is remembered of a request; raises UnknownRequestError."""
         with self._lock:
@@ -200,7 +214,7 @@ class Explainer:
         packed = pack_tokens(token_ids)
         keeps_ids = bool(self._history.limits.max_bytes)
         if draft is not None and keeps_ids:
-            request.spans, request.helped = draft.spans, draft.helped
+            request.spans, request.helped, request.turn = draft.spans, draft.helped, draft.turn
         if keeps_ids:
             request.sketch = sketch_of(packed)
         contents = cache(partial(self._contents_of_draft, draft, token_ids))
