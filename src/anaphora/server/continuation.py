@@ -117,8 +117,10 @@ class Continuation:
         reply = list(earlier.token_ids[num_prompt:])
         while reply and reply[-1] in self._tokenizer.eos_token_ids:
             reply.pop()
-        # A token that the caller named as the end is the last one, and no part of the text.
-        replies = [ids for ids in (reply, reply[:-1]) if ids and self._is_said(ids, message)]
+        # Without the model's end token, the last one may be an end that the caller named, and no part of the text.
+        has_ended = num_prompt + len(reply) < len(earlier.token_ids)
+        possible = [reply] if has_ended else [reply, reply[:-1]]
+        replies = [token_ids for token_ids in possible if token_ids and self._is_said(token_ids, message)]
         if not replies:
             return None
         prompt_ids = list(earlier.token_ids[:num_prompt])
