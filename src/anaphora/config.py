@@ -225,7 +225,7 @@ def check_helpers(helpers: HelperConfig, *, num_requests: int, num_bytes: int) -
     limit = "--explain-memory" if num_requests else "--explain-requests"
     raise ConfigError(
         f"{flags[0]} continues earlier requests, but {limit} is 0, so none is remembered with its tokens; "
-        f"set {limit} to at least 1, or leave {' and '.join(flags)} out"
+        f"drop {limit} 0, or leave {' and '.join(flags)} out"
     )
 
 

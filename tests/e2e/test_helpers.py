@@ -89,6 +89,16 @@ def test_a_stamp_in_a_part_of_its_own_is_stripped_and_the_other_parts_keep_their
         assert chat.say(plain).num_cached == 128
 
 
+def test_what_was_changed_is_said_even_where_no_text_is_remembered() -> None:
+    """With `--explain-memory 0` there are counts alone."""
+    with talk(STRIP, ["a", "b"], templates.CHATML, explain=ExplainConfig(explain_memory=0)) as chat:
+        first = chat.say(STAMPED[0]).verdict["advice"]
+        advice = chat.say(STAMPED[1]).verdict["advice"]
+    assert first.endswith("at the beginning of messages[0]."), "nothing was reused, so nothing was saved"
+    assert "--strip-client-stamp left out" in advice
+    assert advice.endswith("at most 8 of the 128 reused tokens would have been found.")
+
+
 @pytest.mark.parametrize("helpers, is_helped", [(None, False), (SORT, True)])
 def test_sorted_tools_are_found_again_in_any_order(helpers: HelperConfig | None, is_helped: bool) -> None:
     """Three tools, backwards and forwards."""
@@ -249,7 +259,7 @@ def test_what_goes_on_from_earlier_requests_is_refused_where_none_is_remembered(
     """At the start, with the flag and its remedy."""
     engine = make_engine([], templates.CHATML, explain=explain)
     with pytest.raises(
-        ConfigError, match=f"^{helpers.flags[0]} continues .*{limit or '--explain-memory'} .*at least 1"
+        ConfigError, match=f"^{helpers.flags[0]} continues .*{limit or '--explain-memory'} .*drop"
     ):
         build_app(engine, ServerConfig(), helpers=helpers)
     build_app(engine, ServerConfig(), helpers=HelperConfig(strip_client_stamp=True, sort_tools=True))

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from anaphora.config import HelperConfig
+from anaphora.errors import ContextLengthError
 from anaphora.explain.history import EarlierTurn, Scope
 from anaphora.explain.records import PartSpan
 from anaphora.ids import TokenId
@@ -266,6 +267,14 @@ def test_a_thought_that_is_dropped_from_history_can_be_kept(sent: str) -> None:
     assert num_common == len(first.token_ids)
 
 
+def test_a_thought_may_come_back_in_a_field_of_its_own_if_it_is_the_one_that_was_generated() -> None:
+    memory = Memory(templates.QWEN3)
+    memory.add([FIRST], [*letters(THOUGHT), EOS])
+    for thought, is_helped in (("Hm.\n", True), ("Ho.", False)):
+        message = assistant("It is a cab.", reasoning_content=thought)
+        assert bool(memory.next(STABLE, [FIRST, message, SECOND]).helped) is is_helped
+
+
 def test_kept_and_spliced_history_is_the_earlier_prompt_token_for_token() -> None:
     memory = Memory(templates.QWEN3)
     first = memory.add([FIRST], [*letters(THOUGHT), EOS])
@@ -322,6 +331,28 @@ def test_help_that_leaves_no_room_for_an_answer_is_not_given(config: HelperConfi
     assert memory.next(config, messages, max_model_len=length).token_ids == helped.token_ids
     plain = memory.rendered(messages)
     assert memory.next(config, messages, max_model_len=length - 1).token_ids == plain.token_ids
+
+
+class ShortTokenizer(PairTokenizer):
+    """Takes texts of up to a hundred characters."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[TokenId]:
+        if len(text) > 100:
+            raise ContextLengthError("too long; shorten it")
+        return super().encode(text, add_special_tokens=add_special_tokens)
+
+
+def test_a_text_that_the_tokenizer_does_not_take_is_not_kept() -> None:
+    """The request itself is short enough, so it is served."""
+    memory = Memory(templates.QWEN3)
+    memory.add([FIRST], letters(THOUGHT))
+    messages = [FIRST, assistant(THOUGHT), SECOND]
+    plain = memory.rendered(messages)
+    continuation = Continuation(STABLE, ShortTokenizer(), cast("Explainer", memory), 10_000)
+    prompt = asyncio.run(
+        continuation.continued(plain, messages, None, MINE, add_generation_prompt=True, num_output_tokens=1)
+    )
+    assert prompt.token_ids == plain.token_ids
 
 
 def test_digests_tell_messages_apart_however_they_are_cut() -> None:

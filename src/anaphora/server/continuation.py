@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from anaphora.config import HelperConfig
 from anaphora.engine.protocols import Tokenizer
+from anaphora.errors import RequestError
 from anaphora.explain.alignment import common_length
 from anaphora.explain.bodies import canonical, message_key, tool_key
 from anaphora.explain.history import EarlierTurn, Scope
@@ -94,17 +95,26 @@ class Continuation:
         if not found:
             return prompt
         candidates = [(places[turn], earlier) for turn, earlier in found]
-        work = partial(self._first_fitting, prompt, messages, candidates)
-        made = await asyncio.to_thread(work) if len(prompt.token_ids) > LONG_TEXT_CHARS // 4 else work()
+        work = partial(self._first_fitting, prompt, prompt.spans, messages, candidates)
+        is_long = len(prompt.token_ids) > LONG_TEXT_CHARS // 4  # a token has about four characters
+        made = await asyncio.to_thread(work) if is_long else work()
         is_too_long = len(made.token_ids) + num_output_tokens > self._max_model_len
         return prompt if is_too_long else made
 
     def _first_fitting(
-        self, prompt: Prompt, messages: Messages, candidates: Sequence[tuple[int, EarlierTurn]]
+        self,
+        prompt: Prompt,
+        spans: SpanMap,
+        messages: Messages,
+        candidates: Sequence[tuple[int, EarlierTurn]],
     ) -> Prompt:
+        parts = [CharSpan(span.path, span.char_start, span.char_end) for span in spans.spans]
         for index, earlier in candidates:
             past = self._past(index, messages[index], earlier)
-            made = None if past is None else self._continue(prompt, past)
+            try:
+                made = None if past is None else self._continue(prompt, parts, past)
+            except RequestError:  # longer than the tokenizer takes
+                return prompt
             if made is not None:
                 return made
         return prompt
@@ -148,11 +158,9 @@ class Continuation:
 
     # Going on from it.
 
-    def _continue(self, prompt: Prompt, past: _Past) -> Prompt | None:
+    def _continue(self, prompt: Prompt, parts: Sequence[CharSpan], past: _Past) -> Prompt | None:
         """Return the prompt that goes on from the past; None if an earlier past may do better."""
-        assert prompt.spans is not None, "only prompts with known parts go on"  # noqa: S101
         text = self._text(prompt.token_ids)
-        parts = [CharSpan(span.path, span.char_start, span.char_end) for span in prompt.spans.spans]
         if text.startswith(past.text):
             draft = _Draft(text, text[len(past.text) :], parts)
             return self._spliced(prompt, past, draft, prompt.token_ids) or prompt
@@ -198,8 +206,7 @@ class Continuation:
         starts = token_char_starts(draft.text, pieces)
         if starts is None:
             return None
-        spans: SpanMap = spans_in_tokens(draft.parts, starts)
-        return replace(prompt, token_ids=token_ids, spans=spans)
+        return replace(prompt, token_ids=token_ids, spans=spans_in_tokens(draft.parts, starts))
 
     def _text(self, token_ids: Sequence[TokenId]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)

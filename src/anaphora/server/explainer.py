@@ -213,8 +213,10 @@ class Explainer:
         token_ids = admitted.token_ids[: admitted.num_prompt_tokens]
         packed = pack_tokens(token_ids)
         keeps_ids = bool(self._history.limits.max_bytes)
+        if draft is not None:
+            request.helped = draft.helped
         if draft is not None and keeps_ids:
-            request.spans, request.helped, request.turn = draft.spans, draft.helped, draft.turn
+            request.spans, request.turn = draft.spans, draft.turn
         if keeps_ids:
             request.sketch = sketch_of(packed)
         contents = cache(partial(self._contents_of_draft, draft, token_ids))
@@ -377,9 +379,10 @@ def _without_text(note: Explanation, request: Remembered) -> Explanation:
 def _with_help(advice: str, request: Remembered) -> str:
     """Say what the server changed in the prompt, and how much of the hit is due to it."""
     cached = request.admitted.cached_tokens
-    words = [
-        f"{sentence} Without that at most {min(num_common, cached):,} of the {cached:,} reused tokens would have been "
-        "found."
-        for sentence, num_common in request.helped
-    ]
-    return " ".join([advice, *words])
+    words = [advice]
+    for sentence, num_common in request.helped:
+        words.append(sentence)
+        if cached:
+            found = f"{min(num_common, cached):,} of the {cached:,} reused tokens"
+            words.append(f"Without that at most {found} would have been found.")
+    return " ".join(words)
