@@ -2,7 +2,14 @@
 
 import pytest
 
-from anaphora.config import CacheConfig, EngineConfig, ServerConfig, check_hash_strength
+from anaphora.config import (
+    CacheConfig,
+    EngineConfig,
+    HelperConfig,
+    ServerConfig,
+    check_hash_strength,
+    check_helpers,
+)
 from anaphora.errors import ConfigError
 
 TWO_KEYS = ServerConfig(api_keys=("a", "b"))
@@ -41,3 +48,40 @@ def test_an_unknown_hash_algorithm_is_refused_with_those_that_exist() -> None:
         CacheConfig(prefix_caching_hash_algo="md5")
     settings = {"prefix_caching_hash_algo": "xxhash", "allow_weak_hash": True}
     assert EngineConfig.from_mapping(settings).cache.allow_weak_hash
+
+
+@pytest.mark.parametrize(
+    "helpers, num_requests, num_bytes, message",
+    [
+        (
+            HelperConfig(stable_history=True),
+            0,
+            1,
+            "^--stable-history .*--explain-requests is 0.*leave --stable-history out",
+        ),
+        (
+            HelperConfig(splice_generated_tokens=True),
+            1,
+            0,
+            "^--splice-generated-tokens .*--explain-memory is 0",
+        ),
+        (
+            HelperConfig(stable_history=True, splice_generated_tokens=True),
+            0,
+            0,
+            "--stable-history and --splice",
+        ),
+    ],
+)
+def test_helpers_that_need_earlier_requests_are_refused_where_none_is_remembered(
+    helpers: HelperConfig, num_requests: int, num_bytes: int, message: str
+) -> None:
+    """The message has the flag, the limit and the remedy."""
+    with pytest.raises(ConfigError, match=message):
+        check_helpers(helpers, num_requests=num_requests, num_bytes=num_bytes)
+
+
+def test_other_helpers_need_nothing_remembered() -> None:
+    """And all of them are satisfied where something is."""
+    check_helpers(HelperConfig(strip_client_stamp=True, sort_tools=True), num_requests=0, num_bytes=0)
+    check_helpers(HelperConfig(stable_history=True), num_requests=1, num_bytes=1)

@@ -21,6 +21,7 @@ from anaphora.cache.pins import pinnable_pages
 from anaphora.config import (
     EngineConfig,
     ExplainConfig,
+    HelperConfig,
     KVLayout,
     ModelConfig,
     ServerConfig,
@@ -287,10 +288,13 @@ def async_engine(engine: Engine) -> AsyncEngine:
     )
 
 
-def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False) -> Starlette:
+def build_app(
+    engine: Engine, web: ServerConfig, *, strict_fields: bool = False, helpers: HelperConfig | None = None
+) -> Starlette:
     """Return the HTTP application of an engine, which runs for as long as the application does.
 
-    Raises ConfigError when its callers would not be kept apart.
+    Raises ConfigError when its callers would not be kept apart, or when the helpers need earlier requests and the
+    engine remembers none.
     """
     check_hash_strength(engine.config.cache, web)
     client = async_engine(engine)
@@ -319,5 +323,6 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
         count_unplaced_mark=engine.metrics.count_unplaced_mark,
         strict_fields=strict_fields,
         explainer=engine.explainer,
+        helpers=helpers,
         lifespan=lifespan,
     )

@@ -193,6 +193,43 @@ class ExplainConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HelperConfig:
+    """What the server may change in the prompt of a chat, so that more of it is found in the cache.
+
+    `strip_client_stamp` leaves out a client's header lines before the system text, `sort_tools` puts tools in the
+    order of their names. `stable_history` keeps what was rendered of earlier turns, `splice_generated_tokens` the
+    tokens that a reply was generated with; both rest on the requests that explanations remember.
+    """
+
+    strip_client_stamp: bool = False
+    sort_tools: bool = False
+    stable_history: bool = False
+    splice_generated_tokens: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is on, spelt as on the command line."""
+        return tuple(f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name))
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether earlier requests must be remembered."""
+        return self.stable_history or self.splice_generated_tokens
+
+
+def check_helpers(helpers: HelperConfig, *, num_requests: int, num_bytes: int) -> None:
+    """Raise ConfigError when the helpers need earlier requests, and their number or their memory is 0."""
+    if not helpers.needs_history or (num_requests and num_bytes):
+        return
+    flags = [flag for flag in helpers.flags if flag in {"--stable-history", "--splice-generated-tokens"}]
+    limit = "--explain-memory" if num_requests else "--explain-requests"
+    raise ConfigError(
+        f"{flags[0]} continues earlier requests, but {limit} is 0, so none is remembered with its tokens; "
+        f"drop {limit} 0, or leave {' and '.join(flags)} out"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything an engine is built from."""
 

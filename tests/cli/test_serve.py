@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from anaphora.cli import serve
-from anaphora.config import CacheConfig, EngineConfig, ServerConfig
+from anaphora.cli.helper_flags import helper_config
+from anaphora.config import CacheConfig, EngineConfig, HelperConfig, ServerConfig
 from anaphora.errors import ConfigError
 
 FACTS = {
@@ -33,6 +34,7 @@ FACTS = {
     "max_pinned_share": 0.25,
     "max_pinned_pages": 200,
     "min_prefill_tokens": 2,
+    "helpers": [],
 }
 
 
@@ -154,3 +156,24 @@ def test_operators_are_warned_of_what_they_may_not_know() -> None:
     assert "without an API key" in serve.warnings(ServerConfig(host="0.0.0.0"), CacheConfig())[0]
     assert "--tenant-salt-secret-file" in serve.warnings(ServerConfig(api_keys=("k",)), CacheConfig())[0]
     assert serve.warnings(ServerConfig(api_keys=("k",), tenant_salt_secret=bytes(16)), CacheConfig()) == []
+
+
+def test_helpers_are_off_unless_asked_for() -> None:
+    """And one flag turns one of them on."""
+    assert helper_config(options()) == HelperConfig()
+    assert HelperConfig().flags == ()
+    for flag in ("--strip-client-stamp", "--sort-tools", "--stable-history", "--splice-generated-tokens"):
+        assert helper_config(options(flag)).flags == (flag,)
+
+
+def test_the_start_screen_lists_helpers_that_are_on() -> None:
+    """And has no line for them otherwise."""
+    assert "helpers" not in serve.start_screen(FACTS)
+    screen = serve.start_screen({**FACTS, "helpers": ["--sort-tools", "--stable-history"]})
+    assert "        helpers  --sort-tools, --stable-history\n" in screen
+
+
+def test_a_helper_without_what_it_needs_ends_the_start_before_a_model_is_loaded() -> None:
+    """The flags contradict each other, whatever the model."""
+    with pytest.raises(ConfigError, match=r"--stable-history continues .* --explain-requests is 0"):
+        serve.run(options("no-such-model", "--port", "0", "--stable-history", "--explain-requests", "0"))

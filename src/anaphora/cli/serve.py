@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anaphora.assemble import Engine, build_app, build_engine
+from anaphora.cli.helper_flags import add_helper_flags, helper_config
 from anaphora.cli.numbers import count
 from anaphora.cli.progress import pull_progress
 from anaphora.cli.remote import API_KEY_VARIABLE
@@ -23,10 +24,12 @@ from anaphora.config import (
     CacheConfig,
     EngineConfig,
     ExplainConfig,
+    HelperConfig,
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
     check_hash_strength,
+    check_helpers,
 )
 from anaphora.errors import ConfigError
 from anaphora.server.serve import bind, serve
@@ -53,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_cache_flags(parser.add_argument_group("prefix cache"))
     _add_scheduler_flags(parser.add_argument_group("scheduler"))
     _add_explain_flags(parser.add_argument_group("explanations"))
+    add_helper_flags(parser.add_argument_group("helpers", "changes to chats that let more of them be reused"))
 
 
 def _add_server_flags(group: argparse._ArgumentGroup) -> None:
@@ -347,23 +351,26 @@ def run(options: argparse.Namespace) -> int:
     # asyncio warns of every chunk that is written before a client's going away is noticed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     config, web = engine_config(options), server_config(options)
-    check_hash_strength(config.cache, web)  # before a model is fetched for nothing
+    explain, helpers = explain_config(options), helper_config(options)
+    # Before a model is fetched for nothing.
+    check_hash_strength(config.cache, web)
+    check_helpers(helpers, num_requests=explain.explain_requests, num_bytes=explain.explain_memory)
     sock = bind(web.host, web.port)
     try:
         with pull_progress(config.model.model or "the demo model") as progress:
-            engine = build_engine(config, explain=explain_config(options), progress=progress)
-        app = build_app(engine, web, strict_fields=options.strict_fields)
+            engine = build_engine(config, explain=explain, progress=progress)
+        app = build_app(engine, web, strict_fields=options.strict_fields, helpers=helpers)
         # What was built lives as long as the process: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        facts = start_facts(engine, *sock.getsockname()[:2])
+        facts = start_facts(engine, helpers, *sock.getsockname()[:2])
         serve(app, sock, on_ready=lambda: _announce(facts, config.cache, web, as_json=options.json))
     finally:
         sock.close()
     return 0
 
 
-def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
+def start_facts(engine: Engine, helpers: HelperConfig, host: str, port: int) -> dict[str, Any]:
     """Return what the start screen says."""
     layout = engine.layout
     return {
@@ -392,6 +399,7 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "max_pinned_share": engine.config.cache.max_pinned_share,
         "max_pinned_pages": engine.manager.pool.max_pinned_pages,
         "min_prefill_tokens": layout.min_prefill_tokens,
+        "helpers": list(helpers.flags),
     }
 
 
@@ -428,6 +436,7 @@ def start_screen(facts: dict[str, Any]) -> str:
         ("sampling", _sampling_line(facts["default_sampling"])),
         ("eviction", facts["eviction_policy"]),
         ("pinned", pins),
+        *([("helpers", ", ".join(facts["helpers"]))] if facts["helpers"] else []),
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)

@@ -20,6 +20,12 @@ from anaphora.ids import TokenId
 RECORD_BYTES = 2_000
 """What a remembered request costs besides its tokens and its body, roughly."""
 
+TURN_BYTES = 250
+"""What it costs to find a request by its conversation, roughly."""
+
+MAX_REST = 8
+"""So many outputs without K/V are kept at most; an ordinary request ends with one."""
+
 MAX_MATCHES = 8
 MAX_ALIKE = 3
 
@@ -41,6 +47,21 @@ class Place(NamedTuple):
     path: str | None
 
 
+class Scope(NamedTuple):
+    """Whose conversations may be continued: those of one tenant with one `cache_salt`."""
+
+    tenant_salt: bytes | None
+    cache_salt: str | None
+
+
+class EarlierTurn(NamedTuple):
+    """An earlier request that has ended: its prompt and its whole reply, and the parts of the prompt."""
+
+    token_ids: Sequence[TokenId]
+    num_prompt_tokens: int
+    spans: tuple[PartSpan, ...]
+
+
 class Compared(NamedTuple):
     """An earlier request that a verdict rests on, by its number, and how long it was then."""
 
@@ -57,6 +78,8 @@ class Remembered:
     `had_forgotten` whether requests had been forgotten by then. `body` is a skeleton, None for token ids alone.
     `stopped_at` is the first token that was computed, None where ids are not kept.
     `helped` says what the server changed in the prompt, and how many tokens the unchanged one has in common with it.
+    `turn` is the digest of its conversation, None if nothing can go on from it; `rest_ids` are the outputs behind the
+    stored ones, None before the end, or if they are too many.
     """
 
     number: int
@@ -66,12 +89,14 @@ class Remembered:
     body: skeleton.Skeleton | None = None
     spans: tuple[PartSpan, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
+    turn: bytes | None = None
     note: Explanation | None = None
     stopped_at: Place | None = None
     compared: tuple[Compared, ...] = ()
     had_forgotten: bool = False
     num_usable_tokens: int
     num_reply_tokens: int = 0
+    rest_ids: tuple[TokenId, ...] | None = None
     has_ended: bool = False
     entry: Entry | None = field(default=None, repr=False)
     sketch: Sketch = field(default=(), repr=False)
@@ -93,6 +118,7 @@ class _Tenant:
     tree: PromptTree = field(default_factory=PromptTree)
     sketches: SketchIndex = field(default_factory=SketchIndex)
     numbers: set[int] = field(default_factory=set)
+    turns: dict[tuple[str | None, bytes], list[int]] = field(default_factory=dict)
 
 
 class History:
@@ -158,6 +184,19 @@ class History:
             numbers.update(tenant.sketches.best(request.sketch, MAX_ALIKE))
         return [self._requests[number] for number in sorted(numbers)]
 
+    def turns(self, scope: Scope, turn: bytes, limit: int) -> list[EarlierTurn]:
+        """Return the requests of a conversation that have ended, the latest first."""
+        tenant = self._tenants.get(scope.tenant_salt)
+        numbers = tenant.turns.get((scope.cache_salt, turn), []) if tenant else []
+        found: list[EarlierTurn] = []
+        for request in (self._requests[number] for number in reversed(numbers)):
+            if len(found) >= limit:
+                break
+            if request.rest_ids is not None:
+                token_ids = (*self.token_ids(request), *request.rest_ids)
+                found.append(EarlierTurn(token_ids, request.admitted.num_prompt_tokens, request.spans))
+        return found
+
     # Verbs.
 
     def new(self, admitted: Admitted, wall_time: float) -> Remembered:
@@ -179,10 +218,15 @@ class History:
             request.entry = tenant.tree.add(request.number, request.group, packed)
             self.size_bytes += tenant.tree.size_bytes - before
             tenant.sketches.add(request.number, request.sketch)
+            if request.turn is not None:
+                tenant.turns.setdefault((request.admitted.cache_salt, request.turn), []).append(
+                    request.number
+                )
         request.size_bytes = (
             RECORD_BYTES
             + HASH_BYTES * len(request.sketch)
             + 150 * len(request.spans)
+            + (0 if request.turn is None else TURN_BYTES)
             + skeleton.size_bytes(request.body)
         )
         tenant.numbers.add(request.number)
@@ -196,7 +240,11 @@ class History:
         request.has_ended = True
         request.num_usable_tokens = num_computed_tokens
         num_prompt = request.admitted.num_prompt_tokens
-        if request.entry is None or num_computed_tokens <= num_prompt:
+        if request.entry is None or num_computed_tokens < num_prompt:
+            return
+        if len(token_ids) - num_computed_tokens <= MAX_REST:
+            request.rest_ids = tuple(token_ids[num_computed_tokens:])
+        if num_computed_tokens == num_prompt:
             return
         tenant = self._tenants[request.admitted.tenant_salt]
         before = tenant.tree.size_bytes
@@ -234,5 +282,15 @@ class History:
             tenant.tree.remove(request.entry)
             self.size_bytes += tenant.tree.size_bytes - before
             tenant.sketches.remove(request.number, request.sketch)
+            self._forget_turn(tenant, request)
         if not tenant.numbers:
             del self._tenants[request.admitted.tenant_salt]
+
+    @staticmethod
+    def _forget_turn(tenant: _Tenant, request: Remembered) -> None:
+        if request.turn is None:
+            return
+        key = (request.admitted.cache_salt, request.turn)
+        tenant.turns[key].remove(request.number)
+        if not tenant.turns[key]:
+            del tenant.turns[key]

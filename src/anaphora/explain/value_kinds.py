@@ -9,6 +9,7 @@ from anaphora.explain.bodies import ChatBody, at_path, difference_path
 from anaphora.explain.comparison import Comparison, TextPair
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.records import PromptRecord, RenderedPrompt
+from anaphora.explain.stamps import stamp_at
 from anaphora.explain.values import NAMES, ValuePair, changed_values, is_labelled_id
 
 _WINDOW_BEFORE, _WINDOW_BEHIND = 200, 600
@@ -20,10 +21,6 @@ _MAX_FRONT_CHARS = 40
 
 _MARKUP = re.compile(r"<[^<>\s]{1,30}>|\[[A-Z_]{2,12}\]")
 _MARKUP_TWICE = re.compile(rf"({_MARKUP.pattern})\1")
-_STAMP = re.compile(
-    r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req|trace)[-_]?(?:id)?=.*)$",
-    re.MULTILINE | re.IGNORECASE,
-)
 _USER_WORD = (
     r"(?:user|account|customer|client|member|tenant|conversation|caller|employee|subscriber|patient|student|owner"
     r"|contact|organi[sz]ation|org|workspace|username|login|profile|person)"
@@ -129,7 +126,7 @@ def client_stamp(c: Comparison) -> Finding | None:
     pair = c.pair
     if c.is_retokenised or pair is None or not _is_first_system(c, pair):
         return None
-    stamps = [_stamp_at(text, pair.offset) for text in (pair.old, pair.new)]
+    stamps = [stamp_at(text, pair.offset) for text in (pair.old, pair.new)]
     if not any(stamps):
         return None
     old, new = (stamp or "" for stamp in stamps)
@@ -146,10 +143,6 @@ def client_stamp(c: Comparison) -> Finding | None:
 
 def _is_first_system(c: Comparison, pair: TextPair) -> bool:
     return pair.path == "prompt" or (pair.index == 0 and pair.is_system and c.num_equal_messages == 0)
-
-
-def _stamp_at(text: str, offset: int) -> str | None:
-    return next((m[0] for m in _STAMP.finditer(text) if m.start() <= offset <= m.end()), None)
 
 
 def user_in_system(c: Comparison) -> Finding | None:

@@ -13,9 +13,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from anaphora.config import ServerConfig
+from anaphora.config import HelperConfig, ServerConfig, check_helpers
 from anaphora.engine.protocols import EngineClient
 from anaphora.server.admin import AdminEndpoints
+from anaphora.server.continuation import Continuation
 from anaphora.server.explainer import Explainer
 from anaphora.server.fields import UnknownFields
 from anaphora.server.openai import OpenAIEndpoints
@@ -42,6 +43,7 @@ def create_app(
     count_unplaced_mark: Callable[[], None] = lambda: None,
     strict_fields: bool = False,
     explainer: Explainer | None = None,
+    helpers: HelperConfig | None = None,
     lifespan: Lifespan[Starlette] | None = None,
 ) -> Starlette:
     """Return the HTTP server of an engine, without a socket.
@@ -49,9 +51,11 @@ def create_app(
     `default_sampling` holds where a request says nothing. `has_priorities` says whether the engine heeds those of
     requests. `count_unknown_field` is told the name of each field that nobody defines, as often as it comes;
     `strict_fields` refuses such fields. `count_unplaced_mark` is told of each `cache_control` that has no effect
-    because its place in the prompt is unknown. `explainer` says why prompts were not reused.
+    because its place in the prompt is unknown. `explainer` says why prompts were not reused. `helpers` says what may
+    be changed in a chat; ConfigError if that takes earlier requests, and none is remembered.
     `app.state.stopping.set()` ends every request that is still being answered with an error.
     """
+    helpers = helpers or HelperConfig()
     serving = Serving(
         engine=engine,
         config=config,
@@ -63,6 +67,8 @@ def create_app(
         has_priorities=has_priorities,
         count_unplaced_mark=count_unplaced_mark,
         explainer=explainer,
+        helpers=helpers,
+        continuation=_continuation(helpers, engine, explainer),
     )
     app = Starlette(
         routes=_routes(serving, Tenants(config)),
@@ -73,6 +79,19 @@ def create_app(
     app.router.redirect_slashes = False  # a redirect is no answer an API client expects
     app.state.stopping = serving.stopping
     return app
+
+
+def _continuation(
+    helpers: HelperConfig, engine: EngineClient, explainer: Explainer | None
+) -> Continuation | None:
+    """Return what goes on from earlier requests, None if nobody asks for it."""
+    limits = {} if explainer is None else explainer.limits
+    check_helpers(
+        helpers, num_requests=int(limits.get("max_requests", 0)), num_bytes=int(limits.get("max_bytes", 0))
+    )
+    if explainer is None or not helpers.needs_history:
+        return None
+    return Continuation(helpers, engine.tokenizer, explainer, engine.max_model_len)
 
 
 def _routes(serving: Serving, tenants: Tenants) -> list[Route]:

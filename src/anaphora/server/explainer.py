@@ -20,7 +20,7 @@ from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody
 from anaphora.explain.books import labelled
 from anaphora.explain.comparison import Comparison
-from anaphora.explain.history import Compared, History, Place, Remembered
+from anaphora.explain.history import Compared, EarlierTurn, History, Place, Remembered, Scope
 from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
 from anaphora.explain.records import Contents, Explanation, HitLaw, PartSpan, PromptRecord, RenderedPrompt
 from anaphora.explain.sketch import sketch_of
@@ -41,13 +41,15 @@ VERDICT_WAIT_S = 5.0
 class Draft:
     """What the server knows of a prompt that it hands to the engine.
 
-    `source` is the body as it was sent; `helped` says what the server changed in the prompt, and how many leading
-    tokens the unchanged one has in common with it.
+    `source` is the body as it was sent, but for what the server changed in it; `helped` says what that was, and how
+    many leading tokens the unchanged prompt has in common with this one. `turn` is the digest of the conversation
+    that a later request may go on from.
     """
 
     source: Mapping[str, Any]
     spans: tuple[PartSpan, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
+    turn: bytes | None = None
 
 
 class Explainer:
@@ -148,6 +150,18 @@ class Explainer:
             self._history.forget_old(self._wall_time())
             return self._history.latest(tenant_salt, limit)
 
+    async def earlier_turns(
+        self, scope: Scope, turns: Sequence[bytes], limit: int
+    ) -> list[tuple[bytes, EarlierTurn]]:
+        """Return the ended requests of these conversations, in the order of the digests, the latest of each first."""
+        await self.settle()  # the reply that comes back may have ended a moment ago
+        found: list[tuple[bytes, EarlierTurn]] = []
+        with self._lock:
+            self._history.forget_old(self._wall_time())
+            for turn in turns:
+                found += [(turn, earlier) for earlier in self._history.turns(scope, turn, limit - len(found))]
+        return found
+
     def remembered(self, request_id: str, tenant_salt: bytes | None) -> Remembered:
         """Return what is remembered of a request; raises UnknownRequestError."""
         with self._lock:
@@ -194,6 +208,8 @@ class Explainer:
         with self._lock:
             request = self._history.new(admitted, self._wall_time())
             request.had_forgotten = bool(self._history.num_forgotten)
+        if draft is not None:
+            request.helped = draft.helped
         if self._history.limits.max_bytes:
             request.sketch = sketch_of(packed)
             if draft is not None:
@@ -218,7 +234,7 @@ class Explainer:
             self._history.add(request, packed)
 
     def _take_draft(self, request: Remembered, draft: Draft, token_ids: Sequence[TokenId]) -> None:
-        request.spans, request.helped = draft.spans, draft.helped
+        request.spans, request.turn = draft.spans, draft.turn
         text = self._reading.prompt(token_ids, ()).text
         source = {name: value for name, value in draft.source.items() if name in READ_FIELDS}
         request.body = skeleton.pack(source, text)
@@ -367,9 +383,10 @@ def _without_text(request: Remembered) -> Explanation:
 def _with_help(advice: str, request: Remembered) -> str:
     """Say what the server changed in the prompt, and how much of the hit is due to it."""
     cached = request.admitted.cached_tokens
-    words = [
-        f"{sentence} Without that at most {min(num_common, cached):,} of the {cached:,} reused tokens would have been "
-        "found."
-        for sentence, num_common in request.helped
-    ]
-    return " ".join([advice, *words])
+    words = [advice]
+    for sentence, num_common in request.helped:
+        words.append(sentence)
+        if cached:
+            found = f"{min(num_common, cached):,} of the {cached:,} reused tokens"
+            words.append(f"Without that at most {found} would have been found.")
+    return " ".join(words)

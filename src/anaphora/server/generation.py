@@ -93,7 +93,12 @@ class Generation:
     def drafts(self) -> Iterator[Draft]:
         """Yield what a verdict needs to know of each prompt."""
         for prompt in self.prompts:
-            yield Draft(source=prompt.own_source(self.source), spans=prompt.part_spans, helped=prompt.helped)
+            yield Draft(
+                source=prompt.own_source(self.source),
+                spans=prompt.part_spans,
+                helped=prompt.helped,
+                turn=prompt.turn,
+            )
 
     def _input(self, number: int) -> GenerateInput:
         prompt = self.prompts[number]

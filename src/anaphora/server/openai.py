@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from anaphora.errors import InvalidRequestError
+from anaphora.explain.history import Scope
 from anaphora.server.answers import ChatShape, CompletionShape, Echo, Shape
 from anaphora.server.bodies import ChatBody, CompletionBody, GenerationBody, StreamOptions, parse_body
 from anaphora.server.exchange import Exchange
@@ -17,7 +18,7 @@ from anaphora.server.logprobs import AskedLogprobs, Json
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import Prompt, read_prompts
 from anaphora.server.retention import Mark, read_marks, retaining
-from anaphora.server.sampling import check_best_of, check_logprobs, sampling_params
+from anaphora.server.sampling import asked_tokens, check_best_of, check_logprobs, sampling_params
 from anaphora.server.serving import Serving
 from anaphora.server.tenants import check_cache_salt
 from anaphora.server.tools import check_tool_choice, check_tools
@@ -79,7 +80,14 @@ class OpenAIEndpoints:
         tools = check_tools(body.tools, self._serving.unknown_fields)
         check_tool_choice(body.tool_choice)
         marks = read_marks(body.cache_control, messages, self._serving.unknown_fields)
-        prompt = await self._serving.render(messages, tools, add_generation_prompt=body.add_generation_prompt)
+        asked = asked_tokens(body)
+        prompt = await self._serving.render(
+            messages,
+            tools,
+            Scope(request.state.tenant_salt, check_cache_salt(body.cache_salt)),
+            add_generation_prompt=body.add_generation_prompt,
+            num_output_tokens=1 if asked is None else asked,
+        )
         prompts = self._retaining([prompt], marks)
         return await self._answer(request, body, prompts, ChatShape(self._asked(body)))
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anaphora.errors import ConflictError, InvalidRequestError
+from anaphora.explain.history import Scope
 from anaphora.request import RequestOutput, Retention, SamplingParams
 from anaphora.server.bodies import PinBody
 from anaphora.server.explained import Asked, Explained, cache_headers
@@ -37,7 +38,8 @@ class PinEndpoint:
         ttl_s = read_ttl(DEFAULT_TTL if body.ttl is None else body.ttl, "ttl")
         cache_salt = check_cache_salt(body.cache_salt)
         # What comes after the messages differs from one request to the next.
-        prompt = await self._serving.read_prompt(body, add_generation_prompt=False)
+        scope = Scope(request.state.tenant_salt, cache_salt)
+        prompt = await self._serving.read_prompt(body, scope, add_generation_prompt=False)
         # Raises if the prompt does not fit into the context.
         prompt.num_output_tokens(0, None, self._serving.engine.max_model_len)
         self._check_can_be_pinned(prompt)

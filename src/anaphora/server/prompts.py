@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from anaphora.models.spans import SpanMap
 from anaphora.request import Retention
 from anaphora.server.validation import wrong
 
-_LONG_TEXT_CHARS = 65_536
+LONG_TEXT_CHARS = 65_536
 """From here on tokenising may hold up the streams of others, so it is done in another thread."""
 
 
@@ -36,6 +36,8 @@ class ChatRenderer(Protocol):
 class Prompt:
     """One prompt: its path in the body, its ids, its text if that was given, its parts if it was a chat, which of its
     beginnings are to stay cached, and what the server changed in it (see `explainer.Draft`).
+
+    `changes` are the fields of the body that the server changed, `turn` the digest of its conversation.
     """
 
     path: str
@@ -44,6 +46,8 @@ class Prompt:
     spans: SpanMap | None = None
     retention: tuple[Retention, ...] = ()
     helped: tuple[tuple[str, int], ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    turn: bytes | None = None
 
     @property
     def part_spans(self) -> tuple[PartSpan, ...]:
@@ -58,7 +62,7 @@ class Prompt:
     def own_source(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the body of a request as if it had asked for this prompt alone; without it, if it was token ids."""
         if self.path == "messages":
-            return source
+            return {**source, **self.changes} if self.changes else source
         others = {name: value for name, value in source.items() if name != "prompt"}
         return others if self.text is None else others | {"prompt": self.text}
 
@@ -160,7 +164,7 @@ async def render_chat(
     )
     limit.check(num_chars, "messages")
     render = partial(renderer.render, messages, tools=tools, add_generation_prompt=add_generation_prompt)
-    token_ids, spans = render() if num_chars < _LONG_TEXT_CHARS else await asyncio.to_thread(render)
+    token_ids, spans = render() if num_chars < LONG_TEXT_CHARS else await asyncio.to_thread(render)
     if not token_ids:
         raise InvalidRequestError("messages render to an empty prompt; send some text", param="messages")
     return Prompt("messages", token_ids, spans=spans)
@@ -171,7 +175,7 @@ async def encode(
 ) -> list[TokenId]:
     """Return the ids of a text without holding up others while it is long."""
     limit.check(len(text), path)  # a character has one byte at least
-    if len(text) < _LONG_TEXT_CHARS:
+    if len(text) < LONG_TEXT_CHARS:
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
     return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=add_special_tokens)
 

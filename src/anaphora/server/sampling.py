@@ -23,7 +23,7 @@ def sampling_params(
     """
     vocab_size = engine.tokenizer.vocab_size
     check_token_ids(body.stop_token_ids, "stop_token_ids", vocab_size)
-    max_tokens = prompt.num_output_tokens(_asked_tokens(body), body.default_max_tokens, engine.max_model_len)
+    max_tokens = prompt.num_output_tokens(asked_tokens(body), body.default_max_tokens, engine.max_model_len)
     return SamplingParams(
         **dict(defaults)
         | body.sampling_values()
@@ -73,7 +73,7 @@ def check_best_of(body: CompletionBody) -> None:
         raise wrong("best_of", body.best_of, f"equal to n, which is {body.n}, in a stream")
 
 
-def _asked_tokens(body: GenerationBody) -> int | None:
+def asked_tokens(body: GenerationBody) -> int | None:
     """Return the length the caller asked for, under either of its names."""
     given = {"max_completion_tokens": body.max_completion_tokens, "max_tokens": body.max_tokens}
     asked = {name: value for name, value in given.items() if value is not None}

@@ -7,12 +7,15 @@ from typing import Any
 
 from starlette.requests import Request
 
-from anaphora.config import ServerConfig
+from anaphora.config import HelperConfig, ServerConfig
 from anaphora.engine.protocols import EngineClient
 from anaphora.errors import InvalidRequestError, UnknownModelError
+from anaphora.explain.history import Scope
 from anaphora.server.bodies import AnyBody, ModelBody, PinBody, ProbeBody, TokenizeBody, parse_body
+from anaphora.server.continuation import Continuation
 from anaphora.server.explainer import Explainer
 from anaphora.server.fields import UnknownFields
+from anaphora.server.helpers import Chat, Messages, Tools, render_helped
 from anaphora.server.messages import check_messages
 from anaphora.server.prompts import ChatRenderer, Prompt, TextLimit, read_prompts, render_chat
 from anaphora.server.sse import Stopping
@@ -26,7 +29,8 @@ class Serving:
 
     `default_sampling` holds where a request says nothing; `has_priorities` says whether those of requests count;
     `count_unplaced_mark` is told of each `cache_control` whose place in the prompt is unknown;
-    `explainer` says why prompts were not reused, None if nobody is to know; `stopping` is set when no request may
+    `explainer` says why prompts were not reused, None if nobody is to know; `helpers` says what the server may change
+    in a chat, `continuation` goes on from earlier requests, None if it is not to; `stopping` is set when no request may
     take any longer.
     """
 
@@ -40,6 +44,8 @@ class Serving:
     has_priorities: bool = False
     count_unplaced_mark: Callable[[], None] = lambda: None
     explainer: Explainer | None = None
+    helpers: HelperConfig = field(default_factory=HelperConfig)
+    continuation: Continuation | None = None
     stopping: Stopping = field(default_factory=Stopping)
     started_at: int = field(default_factory=lambda: int(time.time()))
 
@@ -65,12 +71,14 @@ class Serving:
             raise wrong("add_special_tokens", True, "false for messages; the chat template writes them")
         return tools
 
-    async def read_prompt(self, body: PinBody | ProbeBody, *, add_generation_prompt: bool) -> Prompt:
+    async def read_prompt(
+        self, body: PinBody | ProbeBody, scope: Scope, *, add_generation_prompt: bool
+    ) -> Prompt:
         """Return the one prompt of a body that has either a prompt or messages."""
         tools = self.check_source(body)
         if body.messages is not None:
             messages = check_messages(body.messages, self.unknown_fields)
-            return await self.render(messages, tools, add_generation_prompt=add_generation_prompt)
+            return await self.render(messages, tools, scope, add_generation_prompt=add_generation_prompt)
         prompts = await read_prompts(
             body.prompt,
             self.engine.tokenizer,
@@ -85,12 +93,31 @@ class Serving:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
+        scope: Scope,
         *,
         add_generation_prompt: bool,
+        num_output_tokens: int = 0,
     ) -> Prompt:
-        """Return the prompt of checked messages."""
-        return await render_chat(
-            messages, tools, self.renderer, self.text_limit, add_generation_prompt=add_generation_prompt
+        """Return the prompt of checked messages, with the help that the server was told to give.
+
+        Help never makes a prompt so long that it leaves no room for the outputs.
+        """
+
+        async def render(messages: Messages, tools: Tools) -> Prompt:
+            return await render_chat(
+                messages, tools, self.renderer, self.text_limit, add_generation_prompt=add_generation_prompt
+            )
+
+        prompt = await render_helped(self.helpers, Chat(messages, tools), render)
+        if self.continuation is None:
+            return prompt
+        return await self.continuation.continued(
+            prompt,
+            prompt.changes.get("messages", messages),
+            prompt.changes.get("tools", tools),
+            scope,
+            add_generation_prompt=add_generation_prompt,
+            num_output_tokens=num_output_tokens,
         )
 
     def check_model(self, name: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anaphora.explain.history import Scope
 from anaphora.ids import TokenId
 from anaphora.server.bodies import DetokenizeBody, TokenizeBody
 from anaphora.server.messages import check_messages
@@ -23,7 +24,7 @@ class TokenizationEndpoints:
     async def tokenize(self, request: Request) -> Response:
         """Answer with the ids of a prompt or of a conversation."""
         body = await self._serving.read(request, TokenizeBody)
-        token_ids = await self._token_ids(body)
+        token_ids = await self._token_ids(body, request.state.tenant_salt)
         return json_response(
             {
                 "count": len(token_ids),
@@ -33,7 +34,7 @@ class TokenizationEndpoints:
             }
         )
 
-    async def _token_ids(self, body: TokenizeBody) -> Sequence[TokenId]:
+    async def _token_ids(self, body: TokenizeBody, tenant_salt: bytes | None) -> Sequence[TokenId]:
         tools = self._serving.check_source(body)
         if body.prompt is not None:
             add_special_tokens = body.add_special_tokens is not False
@@ -45,7 +46,10 @@ class TokenizationEndpoints:
                 add_special_tokens=add_special_tokens,
             )
         messages = check_messages(body.messages, self._serving.unknown_fields)
-        prompt = await self._serving.render(messages, tools, add_generation_prompt=body.add_generation_prompt)
+        scope = Scope(tenant_salt, None)
+        prompt = await self._serving.render(
+            messages, tools, scope, add_generation_prompt=body.add_generation_prompt, num_output_tokens=1
+        )
         return prompt.token_ids
 
     async def detokenize(self, request: Request) -> Response:

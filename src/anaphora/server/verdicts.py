@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anaphora.errors import InvalidRequestError
-from anaphora.explain.history import Remembered
+from anaphora.explain.history import Remembered, Scope
 from anaphora.server.bodies import ProbeBody
 from anaphora.server.explainer import Explainer
 from anaphora.server.logprobs import Json
@@ -53,7 +53,10 @@ class VerdictEndpoints:
         """Answer with how much of a prompt is cached now; computes nothing and changes nothing."""
         body = await self._serving.read(request, ProbeBody)
         cache_salt = check_cache_salt(body.cache_salt)
-        prompt = await self._serving.read_prompt(body, add_generation_prompt=body.add_generation_prompt)
+        scope = Scope(request.state.tenant_salt, cache_salt)
+        prompt = await self._serving.read_prompt(
+            body, scope, add_generation_prompt=body.add_generation_prompt
+        )
         found = await self._serving.engine.probe(prompt.token_ids, request.state.tenant_salt, cache_salt)
         return json_response(
             {
