@@ -20,7 +20,7 @@ from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody
 from anaphora.explain.books import labelled
 from anaphora.explain.history import Compared, History, Remembered
-from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
+from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of, num_compared
 from anaphora.explain.records import Contents, Explanation, HitLaw, PartSpan, RenderedPrompt
 from anaphora.explain.sketch import sketch_of
 from anaphora.explain.verdict import Case, explain
@@ -192,7 +192,7 @@ class Explainer:
         records = RebuiltRecords(self._reading)
         own = records.record(request, token_ids)
         with self._lock:
-            relatives = self._relatives(records, self._history.relatives(request, packed))
+            relatives = self._relatives(records, packed, self._history.relatives(request, packed))
         chosen = chosen_of(own, relatives, self._law)
         # From here on as whoever asks later will have it.
         request.compared = self._compared(chosen)
@@ -239,14 +239,20 @@ class Explainer:
 
     # Building records.
 
-    def _relatives(self, records: RebuiltRecords, requests: Sequence[Remembered]) -> list[Relative]:
+    def _relatives(
+        self, records: RebuiltRecords, packed: bytes, requests: Sequence[Remembered]
+    ) -> list[Relative]:
         """Return earlier requests as far as their K/V exist, if any was cached; the lock is held."""
         least = self._law.block_size
         return [
-            self._relative(records, request, request.num_usable_tokens)
+            self._relative(records, request, self._num_compared(packed, request))
             for request in requests
             if request.num_usable_tokens >= min(least, request.admitted.num_prompt_tokens)
         ]
+
+    def _num_compared(self, packed: bytes, earlier: Remembered) -> int:
+        old = pack_tokens(self._history.token_ids(earlier))
+        return num_compared(packed, old, earlier.admitted.num_prompt_tokens, earlier.num_usable_tokens)
 
     def _relative(self, records: RebuiltRecords, request: Remembered, num_tokens: int) -> Relative:
         record = records.record(request, self._history.token_ids(request), num_tokens)
@@ -272,9 +278,10 @@ class Explainer:
         earlier = [(self._history.at(compared.number), compared.num_tokens) for compared in request.compared]
         chosen = [self._relative(records, found, length) for found, length in earlier if found is not None]
         own = records.record(request, token_ids[: request.admitted.num_prompt_tokens])
-        named = (
-            None if against is None else self._relative(records, against, against.num_usable_tokens).record
-        )
+        named = None
+        if against is not None:
+            num_tokens = self._num_compared(pack_tokens(own.token_ids), against)
+            named = self._relative(records, against, num_tokens).record
         around = Surroundings(
             law=self._law,
             has_forgotten_requests=request.had_forgotten,
