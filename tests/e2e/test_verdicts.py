@@ -173,13 +173,13 @@ def test_the_explanation_comes_with_the_answer_when_asked_for(stream: bool) -> N
 
 def test_who_does_not_ask_gets_no_explanation() -> None:
     async def story(site: Site) -> None:
-        silent: list[dict[str, Any]] = [
+        bodies: list[dict[str, Any]] = [
             {},
             {"anaphora": {}},
             {"anaphora": None},
             {"anaphora": {"explain": False}},
         ]
-        for given in silent:
+        for given in bodies:
             answer = await site.chat(**given)
             assert answer.status_code == 200
             assert "anaphora" not in answer.json()

@@ -12,6 +12,7 @@ from anaphora.engine.async_engine import STALL_LIMIT_S, AsyncEngine
 from anaphora.errors import ContextLengthError, EngineDeadError, InvalidRequestError
 from anaphora.request import FinishReason
 from anaphora.scheduler.plan import StepPlan
+from anaphora.scheduler.probe import Probe
 from tests.engine.support import SmallEngine, async_engine, prompt, small_engine
 
 
@@ -246,5 +247,63 @@ def test_a_token_budget_of_outputs_ends_with_length() -> None:
             outputs = [output async for output in engine.generate(prompt("A", max_tokens=3))]
         assert [len(output.token_ids) for output in outputs] == [1, 1, 1]
         assert outputs[-1].finish_reason is FinishReason.LENGTH
+
+    asyncio.run(story())
+
+
+def test_a_probe_is_answered_between_two_steps_and_computes_nothing() -> None:
+    """What the request that runs has computed by then is found."""
+
+    async def story() -> None:
+        gate = Gate(at_step=2)
+        small = small_engine(before_step=gate)
+        ids = prompt("A").prompt_token_ids
+        async with running(small) as engine:
+            assert await engine.probe(ids, None, None) == Probe(0, 8, 4)
+            stream = engine.generate(prompt("A", max_tokens=100))
+            await anext(stream)
+            probing = asyncio.ensure_future(engine.probe(ids, None, None))
+            await asyncio.sleep(0)  # it is asked before the step ends
+            gate.may_go.set()
+            assert await probing == Probe(8, 8, 4)
+            num_steps = len(small.runner.plans)
+            await stream.aclose()
+            assert await engine.probe(ids, b"another", None) == Probe(0, 8, 4)
+            assert len(small.runner.plans) - num_steps < 3
+
+    asyncio.run(story())
+
+
+def test_a_probe_of_an_engine_that_has_stopped_is_refused_at_once_or_as_it_stops() -> None:
+    async def story() -> None:
+        gate = Gate(at_step=2)
+        engine = async_engine(small_engine(before_step=gate))
+        engine.start()
+        stream = engine.generate(prompt("A", max_tokens=100))
+        await anext(stream)
+        stopping = asyncio.create_task(engine.stop())
+        await asyncio.sleep(0)
+        probing = asyncio.ensure_future(engine.probe([1, 2, 3], None, None))
+        await asyncio.sleep(0)
+        gate.may_go.set()
+        await stopping
+        with pytest.raises(EngineDeadError):
+            await probing
+        with pytest.raises(EngineDeadError):
+            await engine.probe([1, 2, 3], None, None)
+
+    asyncio.run(story())
+
+
+def test_who_gives_up_a_probe_disturbs_nobody() -> None:
+    async def story() -> None:
+        async with running(small_engine()) as engine:
+            probing = asyncio.ensure_future(engine.probe([1, 2, 3], None, None))
+            await asyncio.sleep(0)
+            probing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await probing
+            assert len(await collect(engine, "A", max_tokens=3)) > 0
+            assert engine.failure is None
 
     asyncio.run(story())

@@ -17,6 +17,7 @@ from anaphora.ids import RequestId
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.request import Request, SamplingParams
 from anaphora.server.explainer import Draft
+from anaphora.server.prompt_records import BodyRenderer, served_body
 from tests.explain.accuracy import compiled, explain_case
 from tests.explain.corpus import Case, cases
 from tests.explain.word_tokenizer import WordTokenizer
@@ -325,6 +326,41 @@ def test_the_reply_of_the_earlier_request_is_part_of_what_is_compared() -> None:
         assert (told.cause, told.path) == ("history_edited", "messages[2].content")
 
 
+@pytest.mark.parametrize(
+    "on", [[], [{"role": "assistant", "content": "Nobody you know."}, {"role": "user", "content": "So?"}]]
+)
+def test_a_reply_that_nobody_sent_back_is_not_compared(on: list[dict[str, str]]) -> None:
+    """The clock in the rules is all that changed; without it nothing would have."""
+    with Desk(
+        SMALL, CHAT, ByteTokenizer(), script={"a": [*b"I am the lighthouse keeper of this town.", 256]}
+    ) as desk:
+        desk.ask(
+            "a",
+            chat(RULES.format("14:02:31"), "Who are you?"),
+            SamplingParams(max_tokens=100, temperature=0.0),
+        )
+        same, other = (
+            chat(RULES.format("14:02:31"), "Who are you?"),
+            chat(RULES.format("14:02:58"), "Who are you?"),
+        )
+        found = desk.ask("b", {"messages": [*other["messages"], *on]})
+        assert (found.cause, found.also) == ("volatile_value", ())
+        fine = desk.ask("c", {"messages": [*same["messages"], *on]})
+        assert (fine.cause, fine.path, fine.token_index) == ("ok_partial", None, None)
+
+
+def test_a_reply_that_comes_back_without_its_thoughts_is_compared() -> None:
+    thought = "<think>Let me see, what was it?</think>I am the lighthouse keeper of this town."
+    with Desk(SMALL, CHAT, ByteTokenizer(), script={"a": [*thought.encode(), 256]}) as desk:
+        asked = chat("Be kind.", "Who are you?")
+        desk.ask("a", asked, SamplingParams(max_tokens=100, temperature=0.0))
+        reply = {"role": "assistant", "content": "I am the lighthouse keeper of this town."}
+        more = {"role": "user", "content": "Since when?"}
+        found = desk.ask("b", {"messages": [*asked["messages"], reply, more]})
+        assert (found.path, found.compared_with) == ("messages[2].content", "a")
+        assert found.uncached["behind_change"] > 30
+
+
 def test_a_request_that_was_given_up_in_its_prefill_is_compared_in_full_and_counts_as_far_as_it_came() -> (
     None
 ):
@@ -516,3 +552,27 @@ def test_when_a_comparison_fails_the_books_are_kept_all_the_same() -> None:
         assert seen.num_explain_failures >= 1
         missed = sum(seen.missed_tokens.values())
         assert missed == seen.prefix_cache_queries - seen.prefix_cache_hits == 9 + 9 - 4
+
+
+# Reading bodies again.
+
+
+@pytest.mark.parametrize("name", sorted(SERVED_TEMPLATES))
+def test_a_served_body_is_rendered_again_as_the_server_rendered_it(name: str) -> None:
+    """Whatever settings it names that the server does not hand to the template."""
+    template = ChatTemplate(SERVED_TEMPLATES[name], special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
+    desk = Desk(SMALL, template, TOKENIZER)
+    render = BodyRenderer(template, TOKENIZER)
+    num_read = 0
+    for case in served_cases(3, 7):
+        if "messages" not in case.request:
+            continue
+        body = {**case.request, "tool_choice": "auto", "parallel_tool_calls": True, "enable_thinking": False}
+        for source in (body, {**body, "add_generation_prompt": False}):
+            try:
+                prompt = desk.read(source)
+            except RequestError:
+                continue  # this template does not show tools, or refuses the roles
+            assert list(render(served_body(source)).token_ids) == list(prompt.token_ids)
+            num_read += 1
+    assert num_read

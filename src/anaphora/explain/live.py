@@ -6,12 +6,16 @@ Pure: who remembers requests and rebuilds their texts hands them in.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.explain.alignment import common_length
 from anaphora.explain.finding import plural
 from anaphora.explain.ghosts import Requester
 from anaphora.explain.records import CacheFact, HitLaw, Lookup, PromptRecord, Render
 from anaphora.explain.verdict import Case, longest_of, nearest_of
 from anaphora.explain.watch import Admitted, MissedRun
+
+_REPLY_TOKENS = 8
+"""So many tokens of a reply, found in a later prompt, are no chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,20 @@ class Surroundings:
     has_forgotten_requests: bool
     is_lru: bool = True
     coalesce_deadline_ms: int = 0
+
+
+def num_compared(new: bytes, old: bytes, num_prompt_tokens: int, num_usable_tokens: int) -> int:
+    """Return how many leading tokens of an earlier request are compared: its reply only if some of it was sent back.
+
+    Both are packed; a chat may go on with other words, or be asked anew, and then the reply says nothing of it.
+    """
+    start, size = num_prompt_tokens * TOKEN_BYTES, _REPLY_TOKENS * TOKEN_BYTES
+    reply = old[start : num_usable_tokens * TOKEN_BYTES]
+    if not reply:
+        return num_usable_tokens
+    rest = new[common_length(new, old[:start]) :]
+    pieces = (reply[at : at + size] for at in range(0, max(1, len(reply) - size + 1), size))
+    return num_usable_tokens if any(piece in rest for piece in pieces) else num_prompt_tokens
 
 
 def chosen_of(request: PromptRecord, relatives: Sequence[Relative], law: HitLaw) -> list[Relative]:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anaphora.cache.chain import pack_tokens
+from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
 from anaphora.explain.bodies import ChatBody
 from anaphora.explain.books import labelled
 from anaphora.explain.comparison import Comparison
 from anaphora.explain.history import Compared, EarlierTurn, History, Place, Remembered, Scope
-from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of
+from anaphora.explain.live import Relative, Surroundings, case_of, chosen_of, num_compared
 from anaphora.explain.records import Contents, Explanation, HitLaw, PartSpan, PromptRecord, RenderedPrompt
 from anaphora.explain.sketch import sketch_of
 from anaphora.explain.vendors import NamedComparison, NotCompared, named_comparison
@@ -32,6 +33,9 @@ from anaphora.server.prompt_records import READ_FIELDS
 from anaphora.server.rebuilt_records import Reading, RebuiltRecords
 
 logger = logging.getLogger(__name__)
+
+MAX_LONGER = 8
+"""How many times as many tokens a text may have that comes back in other tokens."""
 
 VERDICT_WAIT_S = 5.0
 """How long an answer waits for its verdict, which is ready long before in any case that was seen."""
@@ -217,7 +221,7 @@ class Explainer:
         records = RebuiltRecords(self._reading)
         own = records.record(request, token_ids)
         with self._lock:
-            relatives = self._relatives(records, request, self._history.relatives(request, packed))
+            relatives = self._relatives(records, request, packed, self._history.relatives(request, packed))
         chosen = chosen_of(own, relatives, self._law)
         # From here on as whoever asks later will have it.
         request.compared = self._compared(chosen)
@@ -235,7 +239,7 @@ class Explainer:
 
     def _take_draft(self, request: Remembered, draft: Draft, token_ids: Sequence[TokenId]) -> None:
         request.spans, request.turn = draft.spans, draft.turn
-        text = self._reading.prompt(token_ids, ()).text
+        text = self._reading.text(token_ids)
         source = {name: value for name, value in draft.source.items() if name in READ_FIELDS}
         request.body = skeleton.pack(source, text)
 
@@ -267,18 +271,35 @@ class Explainer:
     # Building records.
 
     def _relatives(
-        self, records: RebuiltRecords, request: Remembered, earlier: Sequence[Remembered]
+        self, records: RebuiltRecords, request: Remembered, packed: bytes, earlier: Sequence[Remembered]
     ) -> list[Relative]:
         """Return earlier requests as far as their K/V exist, if any was cached; the lock is held."""
         least, sketch = self._law.block_size, set(request.sketch)
         return [
             replace(
-                self._relative(records, found, found.num_usable_tokens),
+                self._relative(records, found, self._num_compared(packed, found)),
                 num_alike=len(sketch.intersection(found.sketch)),
             )
             for found in earlier
             if found.num_usable_tokens >= min(least, found.admitted.num_prompt_tokens)
         ]
+
+    def _num_compared(self, packed: bytes, earlier: Remembered) -> int:
+        token_ids, num_prompt = self._history.token_ids(earlier), earlier.admitted.num_prompt_tokens
+        old = pack_tokens(token_ids)
+        found = num_compared(packed, old, num_prompt, earlier.num_usable_tokens)
+        if found == num_prompt < earlier.num_usable_tokens and packed.startswith(
+            old[: num_prompt * TOKEN_BYTES]
+        ):
+            # The same text may have come back as other tokens.
+            reply = self._reading.text(token_ids[num_prompt : earlier.num_usable_tokens])
+            rest = (
+                memoryview(packed).cast("I")[num_prompt : num_prompt + MAX_LONGER * len(token_ids)].tolist()
+            )
+            return (
+                earlier.num_usable_tokens if reply and self._reading.text(rest).startswith(reply) else found
+            )
+        return found
 
     def _relative(self, records: RebuiltRecords, request: Remembered, num_tokens: int) -> Relative:
         record = records.record(request, self._history.token_ids(request), num_tokens)
@@ -310,12 +331,15 @@ class Explainer:
     ) -> Case:
         """Return the case of a request from what its verdict rests on, all of it remembered; the lock is held.
 
-        Of `against`, the first `num_tokens` are compared.
+        Of `against`, the first `num_tokens` are compared; 0 is as many as of any other.
         """
         earlier = [(self._history.at(compared.number), compared.num_tokens) for compared in request.compared]
         chosen = [self._relative(records, found, length) for found, length in earlier if found is not None]
         own = records.record(request, token_ids[: request.admitted.num_prompt_tokens])
-        named = None if against is None else self._relative(records, against, num_tokens).record
+        named = None
+        if against is not None:
+            packed = pack_tokens(own.token_ids)
+            named = self._relative(records, against, num_tokens or self._num_compared(packed, against)).record
         around = Surroundings(
             law=self._law,
             has_forgotten_requests=request.had_forgotten,
@@ -329,13 +353,15 @@ class Explainer:
     def _explain(self, request_id: str, tenant_salt: bytes | None, against: str | None) -> Explanation:
         request = self.remembered(request_id, tenant_salt)
         named = None if against is None else self.remembered(against, tenant_salt)
-        case = self._case_again(request, named, 0 if named is None else named.num_usable_tokens)
+        case = self._case_again(request, named)
         if case is None:
             return _without_text(request)
         found = explain(case)
         return replace(found, advice=_with_help(found.advice, request))
 
-    def _case_again(self, request: Remembered, against: Remembered | None, num_tokens: int) -> Case | None:
+    def _case_again(
+        self, request: Remembered, against: Remembered | None, num_tokens: int = 0
+    ) -> Case | None:
         """Return the case of a request that was admitted before; None when what it rests on is forgotten."""
         needed = [request.number, *(compared.number for compared in request.compared)]
         needed += [] if against is None else [against.number]

@@ -21,6 +21,10 @@ class Reading:
     prompt: Callable[[Sequence[TokenId], Sequence[PartSpan]], RenderedPrompt]
     render: Render
 
+    def text(self, token_ids: Sequence[TokenId]) -> str:
+        """Return the text of some tokens."""
+        return self.prompt(token_ids, ()).text
+
 
 class RebuiltRecords:
     """Builds the records of the requests of one verdict; a text that one prompt does not show, another may."""
