@@ -155,3 +155,13 @@ def test_snippets_are_trimmed() -> None:
     new = record("b", chat("Hi.", system=f"{STORY} " + "Then other, longer words. " * 30))
     found = ask(new, old)
     assert len(found.old or "") <= 120 and len(found.new or "") <= 120
+
+
+def test_a_named_stranger_is_called_one_and_the_request_is_not_called_new() -> None:
+    """Where the caller chose what to compare with, nothing is said of what was seen before."""
+    stranger = record("r-0", chat("Entirely other words, about bread and its baking.", system="Bake."))
+    found = explain(
+        Case(request=NEW, lookup=Lookup(0), law=LAW, longest=OLD, nearest=stranger, is_named=True)
+    )
+    assert (found.cause, found.compared_with, found.certainty) == ("never_seen", "r-0", "known")
+    assert "share no whole part" in found.advice and "First time" not in found.advice

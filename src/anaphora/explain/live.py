@@ -100,6 +100,7 @@ def case_of(
         longest=longest if books.has_foreign else own,
         nearest=against or nearest,
         render=render,
+        is_named=against is not None,
         facts=books.facts,
         is_horizon_whole=not (around.has_forgotten_requests or admitted.num_forgotten_ghosts),
     )

@@ -97,7 +97,7 @@ class Case:
 
     `longest` is the request with the longest token match, by which the books are kept; `nearest` is the one
     whose text is compared, the same unless the caller named another. `facts` say more of the labels in `lookup`.
-    `is_horizon_whole` is False once the books have forgotten anything.
+    `is_horizon_whole` is False once the books have forgotten anything. `is_named` says that the caller named `nearest`.
     """
 
     request: PromptRecord
@@ -108,6 +108,7 @@ class Case:
     render: Render | None = None
     facts: Mapping[str, CacheFact] = field(default_factory=dict)
     is_horizon_whole: bool = True
+    is_named: bool = False
 
 
 def explain(case: Case, *, with_counterfactual: bool = True) -> Explanation:
@@ -201,7 +202,7 @@ class _Verdict:
         findings = self._findings()
         head = findings[0]
         c = self._comparison
-        is_compared = c is not None and head.code != "never_seen"
+        is_compared = c is not None and (head.code != "never_seen" or self._case.is_named)
         has_place = is_compared and c is not None and c.has_diverged
         lost = self._tokens_lost(head.code)
         self._fix = self._counterfactual(head) if with_counterfactual else None
@@ -303,6 +304,9 @@ class _Verdict:
         c = self._comparison
         if c is not None and not _is_stranger(c):
             return None
+        if self._case.is_named:
+            words = "The two requests share no whole part, and neither is a version of the other."
+            return Finding(code="never_seen", advice=words)
         horizon = "" if self._case.is_horizon_whole else " within what is remembered"
         return Finding(
             code="never_seen",
