@@ -18,6 +18,7 @@
     - NotEnoughMemoryError    the page pool cannot hold one full-length request
     - PortInUseError          the address cannot be bound
     - MissingExtraError       an optional package is not installed
+    - TraceError              a recorded trace cannot be read
   + EngineError             we are at fault: 5xx
     - EngineDeadError         the engine thread has stopped
     - ShuttingDownError       the server is stopping and takes no new requests
@@ -109,6 +110,10 @@ class PortInUseError(StartError):
 
 class MissingExtraError(StartError):
     """An optional package is not installed; the message holds the command to run."""
+
+
+class TraceError(StartError):
+    """A recorded trace cannot be read; the message names the line and what is wrong with it."""
 
 
 class EngineError(AnaphoraError):

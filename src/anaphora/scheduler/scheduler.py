@@ -109,6 +109,7 @@ class Scheduler:
             self._progress[request.request_id].forks.append(fork)
             self._unforked[fork.request_id] = request
             self._listener.request_arrived(fork)
+            self._listener.fork_arrived(fork, request)
 
     def _enter(self, request: Request) -> None:
         self._manager.open(request.request_id, self._make_chain(request))
