@@ -17,11 +17,20 @@ from anaphora.cache.events import CacheListeners
 from anaphora.cache.eviction.policies import make_policy
 from anaphora.cache.manager import KVManager
 from anaphora.cache.pins import pinnable_pages
-from anaphora.config import EngineConfig, KVLayout, ModelConfig, ServerConfig, check_hash_strength
+from anaphora.config import (
+    EngineConfig,
+    KVLayout,
+    ModelConfig,
+    RecordingConfig,
+    ServerConfig,
+    check_can_record,
+    check_hash_strength,
+)
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
 from anaphora.engine.hash_choice import choose_hash_algorithm
+from anaphora.engine.line_file import LineFile
 from anaphora.engine.protocols import Clock, Runner
 from anaphora.engine.protocols import Tokenizer as AnyTokenizer
 from anaphora.errors import ModelError
@@ -33,10 +42,12 @@ from anaphora.models.chat_template import ChatTemplate
 from anaphora.models.pull import PullProgress, ignore_progress
 from anaphora.models.resolve import ModelSource, resolve
 from anaphora.models.tokenizer import Tokenizer
-from anaphora.scheduler.events import SchedulerListeners
+from anaphora.scheduler.events import SchedulerListener, SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
 from anaphora.server.prompt_records import BodyRenderer
+from anaphora.sim.recording import BlockNames, FinishedTurn, LineWriter, RequestRecorder
+from anaphora.sim.trace import RecordedEngine
 
 if TYPE_CHECKING:
     from anaphora.runner.openvino.loader import LoadedRunner
@@ -71,6 +82,7 @@ class Engine:
     scheduler: Scheduler
     metrics: Metrics
     clock: Clock
+    recording: LineFile[FinishedTurn] | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -154,9 +166,17 @@ def body_renderer(
 
 
 def build_engine(
-    config: EngineConfig, *, model: LoadedModel | None = None, progress: PullProgress = ignore_progress
+    config: EngineConfig,
+    *,
+    model: LoadedModel | None = None,
+    progress: PullProgress = ignore_progress,
+    recording: RecordingConfig | None = None,
 ) -> Engine:
-    """Return an engine; the model of the settings is loaded unless one is handed in."""
+    """Return an engine; the model of the settings is loaded unless one is handed in.
+
+    Raises ConfigError when it is to be recorded and cannot be.
+    """
+    check_can_record(recording, config.cache)
     hash_algorithm = choose_hash_algorithm(config.cache.prefix_caching_hash_algo, os.environ)
     model = model or load_model(config, progress=progress)
     served = config.model.served_model_name or (model.name,)
@@ -183,13 +203,18 @@ def build_engine(
         hash_algorithm=hash_algorithm,
         partial_block_reuse=config.cache.partial_block_reuse,
     )
+    listeners: list[SchedulerListener] = [metrics]
+    lines = None
+    if recording is not None:
+        lines = record_lines(recording, config, manager, model.max_model_len, clock)
+        listeners.append(RequestRecorder(lambda request_id: manager.table(request_id).chain, lines.put))
     scheduler = Scheduler(
         config.scheduler,
         manager,
         model_fingerprint=model.fingerprint,
         max_model_len=model.max_model_len,
         exact_reuse=config.cache.exact_reuse,
-        listener=SchedulerListeners([metrics]),
+        listener=SchedulerListeners(listeners),
     )
     core = EngineCore(scheduler, model.runner, model.tokenizer, clock, seed=config.model.seed)
     return Engine(
@@ -201,7 +226,24 @@ def build_engine(
         scheduler=scheduler,
         metrics=metrics,
         clock=clock,
+        recording=lines,
     )
+
+
+def record_lines(
+    recording: RecordingConfig, config: EngineConfig, manager: KVManager, max_model_len: int, clock: Clock
+) -> LineFile[FinishedTurn]:
+    """Return the file that requests are recorded in; raises ConfigError when it cannot be made."""
+    engine = RecordedEngine(
+        layout=manager.layout,
+        scheduler=config.scheduler,
+        max_model_len=max_model_len,
+        eviction_policy=config.cache.eviction_policy,
+        exact_reuse=config.cache.exact_reuse,
+        partial_block_reuse=config.cache.partial_block_reuse,
+        max_pinned_pages=manager.pool.max_pinned_pages,
+    )
+    return LineFile(recording.path, LineWriter(engine, BlockNames(recording.key), clock.now()).line)
 
 
 def async_engine(engine: Engine) -> AsyncEngine:
@@ -231,6 +273,8 @@ def build_app(engine: Engine, web: ServerConfig, *, strict_fields: bool = False)
             yield
         finally:
             await client.stop()
+            if engine.recording:
+                engine.recording.close()
 
     return create_app(
         client,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from anaphora.cli import explain, pull, serve
+from anaphora.cli import explain, pull, serve, simulate
 from anaphora.errors import AnaphoraError
 
-COMMANDS = (serve, explain, pull)
+COMMANDS = (serve, explain, simulate, pull)
 
 
 class Parser(argparse.ArgumentParser):

@@ -60,7 +60,12 @@ class CostModel:
 
     def time(self, work: Work) -> float:
         """Return how long some work takes."""
-        return sum(cost * amount for cost, amount in zip(astuple(self), astuple(work), strict=True))
+        return (
+            self.step_s * work.num_steps
+            + self.prefill_token_s * work.num_prefill_tokens
+            + self.decode_s * work.num_decodes
+            + self.pair_s * work.num_pairs
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,14 @@ class Point:
     num_refused: int = 0
 
 
+def no_progress(count: int) -> None:
+    """Show nothing."""
+
+
 class OrderReplay:
     """Plays one trace through pools of several sizes and policies; what they share is made once."""
 
-    def __init__(self, trace: Trace, progress: Progress = lambda count: None) -> None:
+    def __init__(self, trace: Trace, progress: Progress = no_progress) -> None:
         self.trace = trace
         self._progress = progress
         self._digests = digests_of(trace.requests)

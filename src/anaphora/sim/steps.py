@@ -15,7 +15,7 @@ from anaphora.errors import ContextLengthError, TraceError
 from anaphora.ids import RequestId
 from anaphora.request import FinishReason, Request
 from anaphora.scheduler.scheduler import Scheduler
-from anaphora.sim.order import Progress
+from anaphora.sim.order import Progress, no_progress
 from anaphora.sim.synthetic import SyntheticRequest, SyntheticRunner
 from anaphora.sim.trace import RecordedEngine, RecordedTurn, Trace, TraceRequest
 
@@ -48,7 +48,7 @@ class StepReplay:
     """Plays a recording through a scheduler with the settings that were recorded."""
 
     def __init__(
-        self, trace: Trace, *, listener: CacheListener | None = None, progress: Progress = lambda count: None
+        self, trace: Trace, *, listener: CacheListener | None = None, progress: Progress = no_progress
     ) -> None:
         if trace.engine is None:
             raise TraceError(

@@ -4,7 +4,7 @@ A cost model says how long each step takes. What the clock shows is as good as t
 a model at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anaphora.cache.eviction.policies import make_policy
@@ -16,7 +16,7 @@ from anaphora.request import Request
 from anaphora.scheduler.events import SchedulerListener
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.sim.cost import CostModel, Work
-from anaphora.sim.order import Hits, Progress
+from anaphora.sim.order import Hits, Progress, no_progress
 from anaphora.sim.synthetic import SyntheticRequest, SyntheticRunner
 from anaphora.sim.trace import Trace
 
@@ -124,9 +124,10 @@ class TimedReplay:
         trace: Trace,
         config: SchedulerConfig,
         cost: CostModel,
-        progress: Progress = lambda count: None,
+        progress: Progress = no_progress,
     ) -> None:
-        assert trace.has_times and not trace.counts_tail, "not a trace for timed mode"
+        assert trace.has_times, "nobody knows when the requests came"
+        assert not trace.counts_tail, "an engine has no digests for parts of blocks"
         self.trace = trace
         self._config = config
         self._cost = cost

@@ -85,7 +85,7 @@ class Trace:
     counts_tail: bool
     page_size: int
     min_prefill_tokens: int = 1
-    can_copy_part: bool = False
+    can_copy_part: bool = True
     engine: RecordedEngine | None = None
     forks: tuple[TraceRequest, ...] = ()
     error: str | None = None
@@ -108,8 +108,9 @@ class Trace:
 
     def layout(self, num_usable_pages: int) -> KVLayout:
         """Return the layout of a pool of that many pages."""
+        can_copy_part = self.can_copy_part and self.page_size > self.block_size
         return KVLayout(
-            self.block_size, self.page_size, num_usable_pages + 1, self.min_prefill_tokens, self.can_copy_part
+            self.block_size, self.page_size, num_usable_pages + 1, self.min_prefill_tokens, can_copy_part
         )
 
     def num_pages_of(self, request: TraceRequest) -> int:

@@ -18,6 +18,7 @@ from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.trace import RecordedEngine, RecordedTurn, Trace, TraceRequest
 
 Entry = dict[str, Any]
+_NO_SIZE = 2**31
 _KINDS = {int: "a whole number", float: "a number", list: "a list", dict: "an object", bool: "true or false"}
 
 
@@ -101,7 +102,7 @@ class BlockSizes:
 
     def __init__(self, given: int | None) -> None:
         self._given = given
-        self._low, self._high = 1, 2**31
+        self._low, self._high = 1, _NO_SIZE
 
     def narrow(self, where: str, num_tokens: int, num_blocks: int) -> None:
         """Take one prompt in; raises TraceError when no size is left."""
@@ -125,10 +126,10 @@ class BlockSizes:
         """Return the size: the one given, or the only power of two that is left; ConfigError when it is open."""
         if self._given is not None:
             return self._given
-        powers = [2**power for power in range(31) if self._low <= 2**power <= self._high]
+        powers = [1 << power for power in range(31) if self._low <= 1 << power <= self._high]
         if len(powers) == 1:
             return powers[0]
-        upper = "" if self._high == 2**31 else f" to {self._high:,}"
+        upper = "" if self._high == _NO_SIZE else f" to {self._high:,}"
         raise ConfigError(
             f"the trace does not say how many tokens a block has; {self._low:,}{upper} fit all lines. "
             "Give --block-size, such as 512 for Mooncake or 16 for Qwen-Bailian"
