@@ -33,6 +33,7 @@ FACTS = {
     "max_pinned_share": 0.25,
     "max_pinned_pages": 200,
     "min_prefill_tokens": 2,
+    "record": None,
 }
 
 

@@ -374,6 +374,7 @@ def start_facts(engine: Engine, host: str, port: int) -> dict[str, Any]:
         "max_pinned_share": engine.config.cache.max_pinned_share,
         "max_pinned_pages": engine.manager.pool.max_pinned_pages,
         "min_prefill_tokens": layout.min_prefill_tokens,
+        "record": str(engine.recording.path) if engine.recording else None,
     }
 
 
@@ -410,6 +411,11 @@ def start_screen(facts: dict[str, Any]) -> str:
         ("sampling", _sampling_line(facts["default_sampling"])),
         ("eviction", facts["eviction_policy"]),
         ("pinned", pins),
+        *(
+            [("recording", f"every request, without its text, in {facts['record']}")]
+            if facts["record"]
+            else []
+        ),
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -40,6 +40,16 @@ _SCHEDULER = SchedulerConfig()
 _TEXT_FORMATS = ("ShareGPT", "request log")
 
 Tick = Callable[[int], None]
+Bar = Callable[[str, int], AbstractContextManager[Tick]]
+
+
+@contextmanager
+def progress_bar(name: str, total: int) -> Iterator[Tick]:
+    """Show how far it is, on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=total)
+        yield lambda num_more: bars.advance(task, num_more)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
             )
         trace = trace.by_engine_law(TEXT_MIN_PREFILL_TOKENS)
     costs = _costs(options, trace)
-    report = _measure(options, trace, costs)
+    report = measure(options, trace, costs)
     if report is None:
         print("interrupted before anything was measured", file=sys.stderr)
         return 1
@@ -190,7 +200,7 @@ def _costs(options: argparse.Namespace, trace: Trace) -> Costs | None:
     """Return the cost model there is: fitted now, or read, or in timed mode the demo model's."""
     budget = options.max_num_batched_tokens or _scheduler_config(trace).max_num_batched_tokens
     if options.calibrate:
-        with _bar("calibrate", num_requests()) as tick:
+        with progress_bar("calibrate", num_requests()) as tick:
             fit = calibrate(options.calibrate, options.api_key, budget, tick)
         if options.save_cost:
             _save_cost(options.save_cost, fit.model)
@@ -252,7 +262,9 @@ def _policies(options: argparse.Namespace, trace: Trace) -> list[EvictionPolicyN
     return list(EVICTION_POLICIES)
 
 
-def _measure(options: argparse.Namespace, trace: Trace, costs: Costs | None) -> Report | None:
+def measure(
+    options: argparse.Namespace, trace: Trace, costs: Costs | None, bar: Bar = progress_bar
+) -> Report | None:
     """Measure point by point; an interruption keeps those that are done. None when there is none."""
     pages = sorted(set(options.pages or default_pages(trace)))
     policies, partial = _policies(options, trace), trace.error
@@ -262,7 +274,7 @@ def _measure(options: argparse.Namespace, trace: Trace, costs: Costs | None) -> 
         len(pages) * (len(policies) + 1) + 1 if options.mode == "order" else len(pages) * len(policies)
     )
     try:
-        with _bar("simulate", num_turns * len(trace.requests)) as tick:
+        with bar("simulate", num_turns * len(trace.requests)) as tick:
             if options.mode == "timed" and costs:
                 unbounded = Hits(ceiling(trace), [r.num_prompt_tokens for r in trace.requests])
                 # One by one: those that are done are kept when the next is interrupted.
@@ -319,7 +331,7 @@ def _timed_points(
 
 def _verify(options: argparse.Namespace, trace: Trace) -> int:
     """Say whether a recording, played again, reuses what was recorded; 0 if so, else 1 or 2."""
-    with _bar("verify", len(trace.requests)) as tick:
+    with progress_bar("verify", len(trace.requests)) as tick:
         comparisons = StepReplay(trace, progress=tick).run()
     different = departures(comparisons)
     num_blocks = sum(len(comparison.recorded_ids) for comparison in comparisons)
@@ -351,12 +363,3 @@ def _verify(options: argparse.Namespace, trace: Trace) -> int:
     if trace.error:
         raise TraceError(f"the result is partial: {trace.error}")
     return 2 if different else 0
-
-
-@contextmanager
-def _bar(name: str, total: int) -> Iterator[Tick]:
-    """Show how far it is, on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(name, total=total)
-        yield lambda num_more: bars.advance(task, num_more)

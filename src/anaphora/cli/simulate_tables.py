@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anaphora.sim.order import BELADY, Point
+from anaphora.sim.order import BELADY, Hits, Point
 from anaphora.sim.report import Costs, Report, advice, spread
 from anaphora.sim.timed import TimedPoint
 
@@ -44,10 +44,8 @@ def _facts(report: Report) -> Table:
         ("counted", means["numerator"]),
         ("denominator", means["denominator"]),
         ("warm-up", means["warm_up"]),
-        (
-            "pages without end",
-            f"{report.unbounded.rate_all:.1%} all, {report.unbounded.rate_last_half:.1%} last half",
-        ),
+        ("as recorded", _rates(report.recorded)),
+        ("pages without end", _rates(report.unbounded)),
         ("by block size", f"{sizes} (pages without end, last half)"),
         ("cost model", _cost(report)),
         *(("note", note) for note in trace.notes),
@@ -59,6 +57,10 @@ def _facts(report: Report) -> Table:
         if value:
             table.add_row(name, Text(value))
     return table
+
+
+def _rates(hits: Hits | None) -> str:
+    return f"{hits.rate_all:.1%} all, {hits.rate_last_half:.1%} last half" if hits else ""
 
 
 def _mode(report: Report) -> str:
@@ -103,7 +105,7 @@ def _curve(report: Report) -> Table:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.{1 if value >= 10 else 3}f}"
 
 
 def _short(number: int) -> str:
@@ -131,9 +133,9 @@ def _ttfts(report: Report, costs: Costs) -> Table:
 
 
 def _times(points: list[TimedPoint]) -> Table:
-    table = Table(title="in time; TTFT and queue in s", title_justify="left", box=SIMPLE_HEAD)
-    columns = ("pages", "policy", "TTFT\np50", "p90", "p99", "queue\np90", "most\nwaiting", "coal-\nesced")
-    for name in (*columns, "pre-\nempted", "end"):
+    table = Table(title="in time; TTFT and queue in s", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    columns = ("pages", "policy", "TTFT\np50", "p90", "p99", "queue\np90", "most\nqueued", "coal-\nesced")
+    for name in (*columns, "pre-\nempts", "end"):
         table.add_column(name, justify="right")
     for point in points:
         ttft, queue = spread(point.ttfts_s), spread(point.queueing_s)

@@ -28,7 +28,7 @@ class LineFile(Generic[Item]):
     """
 
     def __init__(self, path: Path, line_of: Callable[[Item], str]) -> None:
-        self._path = path
+        self.path = path
         self._line_of = line_of
         self._items: queue.Queue[Item | None] = queue.Queue(MOST_WAITING)
         self._num_dropped = 0
@@ -56,7 +56,7 @@ class LineFile(Generic[Item]):
             self._items.put(None)
             self._thread.join()
         if self._num_dropped:
-            logger.warning("%s: %d lines are missing; the disk was too slow", self._path, self._num_dropped)
+            logger.warning("%s: %d lines are missing; the disk was too slow", self.path, self._num_dropped)
 
     def _write_all(self) -> None:
         try:
@@ -66,7 +66,7 @@ class LineFile(Generic[Item]):
                     if self._items.empty():
                         file.flush()
         except OSError as error:
-            logger.warning("%s cannot be written and ends here: %s", self._path, error.strerror)
+            logger.warning("%s cannot be written and ends here: %s", self.path, error.strerror)
             while (
                 self._items.get() is not None
             ):  # nobody who puts things in must find the queue full for ever

@@ -43,6 +43,12 @@ class Report:
     costs: Costs | None = None
     partial: str | None = None
 
+    @property
+    def recorded(self) -> Hits | None:
+        """What the server found when it was recorded, or None if nobody says."""
+        found = self.trace.recorded_tokens
+        return None if found is None else Hits(found, self.unbounded.prompt_tokens)
+
     def definitions(self) -> dict[str, str]:
         """Return what the numbers mean."""
         num_requests = len(self.trace.requests)
@@ -77,6 +83,7 @@ class Report:
             "mode": self.mode,
             "definitions": self.definitions(),
             "unbounded": _rates(self.unbounded),
+            "recorded": self.recorded and _rates(self.recorded),
             "curve": [self._point(point) for point in self.points],
             "block_sizes": [
                 {"block_size": size, "unbounded_last_half": rate} for size, rate in self.block_sizes.items()

@@ -102,6 +102,13 @@ class Trace:
         return sum(request.num_prompt_tokens for request in self.requests)
 
     @property
+    def recorded_tokens(self) -> list[int] | None:
+        """How many tokens of each prompt were found when it was recorded, or None if nobody says."""
+        turns = [request.recorded for request in self.requests]
+        found = [turn.cached_tokens for turn in turns if turn is not None]
+        return found if found and len(found) == len(turns) else None
+
+    @property
     def num_unique_blocks(self) -> int:
         """How many different blocks there are, outputs included."""
         return len({block_id for request in self.requests for block_id in request.stored_ids})
