@@ -86,7 +86,15 @@ class RecordedRun:
         self.runner = FakeRunner(layout)
         self.now = 0.0
 
-    def add(self, name: str, tokens: Sequence[int], max_tokens: int = 3, n: int = 1) -> list[Request]:
+    def add(
+        self,
+        name: str,
+        tokens: Sequence[int],
+        max_tokens: int = 3,
+        n: int = 1,
+        *,
+        cache_salt: str | None = None,
+    ) -> list[Request]:
         params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
         requests = [
             Request(
@@ -95,6 +103,7 @@ class RecordedRun:
                 params=params,
                 seed=index,
                 arrival_time=self.now,
+                cache_salt=cache_salt,
             )
             for index in range(n)
         ]

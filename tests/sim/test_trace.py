@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from anaphora.config import KVLayout
 from anaphora.sim.trace import TraceRequest, ceiling, digests_of
 from tests.sim.traces import engine_trace, public_trace
@@ -20,12 +22,8 @@ def test_blocks_that_an_output_completed_stay_outputs() -> None:
     """Tokens 0 to 9 are the prompt: with blocks of eight only the first is whole in it."""
     request = TraceRequest(10, 9, (0, 1), 0.0, (2, 3))
     trace = engine_trace([], block_size=4, page_size=8)
-    coarser = type(trace)(**{**_fields(trace), "requests": (request,)}).coarser(2)
+    coarser = replace(trace, requests=(request,)).coarser(2)
     assert (coarser.requests[0].block_ids, coarser.requests[0].output_block_ids) == ((1,), (3,))
-
-
-def _fields(trace: object) -> dict[str, object]:
-    return {name: getattr(trace, name) for name in type(trace).__slots__}  # type: ignore[attr-defined]
 
 
 def test_the_engine_sees_whole_blocks_only() -> None:
