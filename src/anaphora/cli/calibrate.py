@@ -36,10 +36,17 @@ _WORDS = (
 class Calibrator:
     """Measures one server. Every prompt is new from its first word, so that none of it is cached."""
 
-    def __init__(self, client: httpx.Client, model: str, most_tokens_per_step: int) -> None:
+    def __init__(
+        self,
+        client: httpx.Client,
+        model: str,
+        most_tokens_per_step: int,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._client = client
         self._model = model
         self._budget = most_tokens_per_step
+        self._now = now
         self._draw = random.Random()  # noqa: S311 - draws words, guards nothing
 
     def measure(self, max_model_len: int, tick: Callable[[int], None]) -> Fit:
@@ -87,9 +94,9 @@ class Calibrator:
             "temperature": 0.7,
             "n": num_sequences,
         }
-        start = time.perf_counter()
+        start = self._now()
         answer = _json(self._client.post("/v1/completions", json=body))
-        seconds = time.perf_counter() - start
+        seconds = self._now() - start
         usage = answer["usage"]
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         if cached:
