@@ -10,7 +10,7 @@ from anaphora.errors import ConfigError
 from anaphora.sim.cost import CostModel, Work
 from tests.fake_runner import FakeClock
 
-TRUE = CostModel(step_s=0.01, prefill_token_s=0.001, decode_s=0.003, pair_s=2e-7)
+TRUE = CostModel(step_s=0.01, prefill_token_s=0.001, prefill_pair_s=2e-7, decode_s=0.003, decode_pair_s=2e-6)
 
 
 class CostlyServer:
@@ -42,7 +42,7 @@ class CostlyServer:
 def test_the_model_of_the_server_comes_out() -> None:
     server, ticks = CostlyServer(), list[int]()
     found = server.calibrator().measure(8192, ticks.append)
-    for name in ("step_s", "prefill_token_s", "decode_s", "pair_s"):
+    for name in ("step_s", "prefill_token_s", "prefill_pair_s", "decode_s", "decode_pair_s"):
         assert getattr(found.model, name) == pytest.approx(getattr(TRUE, name), rel=1e-6)
     assert found.worst_residual < 1e-6
     assert sum(ticks) == found.num_samples == num_requests()

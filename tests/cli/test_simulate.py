@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from anaphora.cli.main import build_parser, main
 from anaphora.cli.simulate import Tick, default_pages, measure
 from anaphora.cli.trace_files import ReadOptions, read_trace
+from anaphora.sim.cost import CostModel
 from tests.sim.recorded import RecordedRun
 from tests.sim.test_steps import LAYOUTS
 from tests.sim.traces import public_trace
@@ -155,7 +157,7 @@ def test_a_cost_model_gives_order_mode_times_without_a_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cost = tmp_path / "cost.json"
-    cost.write_text('{"step_s": 0, "prefill_token_s": 0.001, "decode_s": 0, "pair_s": 0}')
+    cost.write_text(json.dumps(asdict(CostModel(prefill_token_s=0.001))))
     assert simulate(write_trace(tmp_path), "--pages", 44, "--policy", "lru", "--cost", cost, "--json") == 0
     found = output(capsys)
     tokens = found["trace"]["prompt_tokens"] * (1 - found["curve"][0]["hit_rate_all"])
@@ -210,7 +212,7 @@ def test_what_makes_no_sense_is_refused(
 
 @pytest.mark.parametrize(
     "text",
-    ["3", "{}", '{"step_s": -1}', '{"step_s": 0, "prefill_token_s": 0, "decode_s": 0, "pair_s": 0}', "["],
+    ["3", "{}", json.dumps(asdict(CostModel(step_s=-1))), json.dumps(asdict(CostModel())), "["],
 )
 def test_a_file_that_holds_no_cost_model_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str

@@ -1,12 +1,16 @@
 """The cost model and its fit."""
 
+from dataclasses import astuple
+
 import pytest
 
 from anaphora.ids import PageId, RequestId
 from anaphora.scheduler.plan import ScheduledChunk, StepPlan
 from anaphora.sim.cost import CostModel, Sample, Work, fit, num_pairs
 
-TRUE = CostModel(step_s=0.004, prefill_token_s=0.0005, decode_s=0.002, pair_s=1e-7)
+TRUE = CostModel(
+    step_s=0.004, prefill_token_s=0.0005, prefill_pair_s=1e-7, decode_s=0.002, decode_pair_s=1e-6
+)
 
 
 def works() -> list[Work]:
@@ -25,18 +29,18 @@ def test_the_work_of_a_step_is_that_of_its_chunks() -> None:
         ScheduledChunk(RequestId("a"), [1], 9, [PageId(1)], is_decode=True),
         ScheduledChunk(RequestId("b"), [1, 2, 3], 2, [PageId(2)], is_decode=False),
     )
-    assert Work.of_plan(StepPlan(1, chunks)) == Work(1, 3, 1, 10 + 3 + 4 + 5)
+    assert Work.of_plan(StepPlan(1, chunks)) == Work(1, 3, 3 + 4 + 5, 1, 10)
 
 
 def test_a_prefill_alone_takes_as_many_steps_as_the_budget_makes_of_it() -> None:
-    assert Work.of_prefill(100, 1124, 512) == Work(2, 1024, 0, num_pairs(100, 1124))
-    assert Work.of_decodes(10, 3, 2) == Work(3, 0, 6, 2 * (11 + 12 + 13))
+    assert Work.of_prefill(100, 1124, 512) == Work(2, 1024, num_pairs(100, 1124))
+    assert Work.of_decodes(10, 3, 2) == Work(3, 0, 0, 6, 2 * (11 + 12 + 13))
 
 
 def test_a_fit_finds_the_model_that_made_the_times() -> None:
     found = fit([Sample(work, TRUE.time(work)) for work in works()])
     assert found is not None
-    for name in ("step_s", "prefill_token_s", "decode_s", "pair_s"):
+    for name in ("step_s", "prefill_token_s", "prefill_pair_s", "decode_s", "decode_pair_s"):
         assert getattr(found.model, name) == pytest.approx(getattr(TRUE, name), rel=1e-6)
     assert found.worst_residual < 1e-6
 
@@ -54,11 +58,7 @@ def test_no_cost_is_negative() -> None:
     samples = [Sample(Work.of_prefill(0, length, 512), 1 / length) for length in (100, 200, 300, 400)]
     found = fit(samples)
     assert found is not None
-    assert min(vars_of(found.model)) >= 0
-
-
-def vars_of(model: CostModel) -> tuple[float, ...]:
-    return (model.step_s, model.prefill_token_s, model.decode_s, model.pair_s)
+    assert min(astuple(found.model)) >= 0
 
 
 def test_what_was_not_measured_costs_nothing() -> None:

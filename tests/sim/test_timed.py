@@ -10,7 +10,7 @@ from anaphora.sim.order import OrderReplay
 from anaphora.sim.timed import TimedPoint, TimedReplay, percentile
 from anaphora.sim.trace import Trace, TraceRequest
 
-PER_TOKEN = CostModel(step_s=0.0, prefill_token_s=1.0, decode_s=1.0, pair_s=0.0)
+PER_TOKEN = CostModel(prefill_token_s=1.0, decode_s=1.0)
 
 
 def trace(*requests: tuple[float, int, int, tuple[int, ...]]) -> Trace:

@@ -74,14 +74,7 @@ class Calibrator:
         """Return prefill and decodes of one request together."""
         num_tokens, seconds = self._ask(num_words, NUM_DECODES + 1, num_sequences)
         prefill = Work.of_prefill(0, num_tokens, self._budget)
-        decodes = Work.of_decodes(num_tokens, NUM_DECODES, num_sequences)
-        both = Work(
-            prefill.num_steps + decodes.num_steps,
-            prefill.num_prefill_tokens,
-            decodes.num_decodes,
-            prefill.num_pairs + decodes.num_pairs,
-        )
-        return Sample(both, seconds)
+        return Sample(prefill + Work.of_decodes(num_tokens, NUM_DECODES, num_sequences), seconds)
 
     def _ask(self, num_words: int, num_outputs: int, num_sequences: int) -> tuple[int, float]:
         """Return how many tokens a new prompt had, and how long its answer took."""

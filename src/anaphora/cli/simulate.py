@@ -33,8 +33,10 @@ NAME = "simulate"
 SUMMARY = "replay recorded traffic through the cache: hit rate by pages and policy, and what to set"
 EXAMPLE = "anaphora simulate traces/conversation_trace.jsonl.gz --pages 7027 14054"
 
-DEMO_COST = CostModel(step_s=4.1e-3, prefill_token_s=4.4e-4, decode_s=2.6e-3, pair_s=5.0e-8)
-"""That of the demo model on two cores, as `--calibrate` found it: an assumption for whoever gives none."""
+DEMO_COST = CostModel(
+    step_s=5e-3, prefill_token_s=2.2e-4, prefill_pair_s=1.2e-7, decode_s=6e-4, decode_pair_s=2.2e-6
+)
+"""About what the demo model takes on two quiet cores: an assumption for whoever gives no other."""
 NUM_DEFAULT_PAGES = 5
 _SCHEDULER = SchedulerConfig()
 _TEXT_FORMATS = ("ShareGPT", "request log")
@@ -209,7 +211,9 @@ def _costs(options: argparse.Namespace, trace: Trace) -> Costs | None:
     if options.cost:
         return Costs(model=_read_cost(options.cost), source=str(options.cost), most_tokens_per_step=budget)
     if options.mode == "timed":
-        source = "assumed: the demo model on two cores; give --calibrate URL or --cost FILE for yours"
+        source = (
+            "assumed, about the demo model on two quiet cores; give --calibrate URL or --cost FILE for yours"
+        )
         return Costs(model=DEMO_COST, source=source, most_tokens_per_step=budget)
     if options.max_num_batched_tokens:
         raise ConfigError(
@@ -228,10 +232,10 @@ def _save_cost(path: Path, model: CostModel) -> None:
 def _read_cost(path: Path) -> CostModel:
     try:
         value = json.loads(path.read_bytes())
-        model = CostModel(**{name: float(cost) for name, cost in value.items()})
+        model = CostModel(**{name: float(value[name]) for name in asdict(CostModel())})
     except OSError as error:
         raise ConfigError(f"--cost {path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"--cost {path} is no cost model as --save-cost writes it: {error}") from error
     costs = asdict(model).values()
     if not all(0 <= cost < 1e6 for cost in costs) or not any(costs):

@@ -76,7 +76,8 @@ def _cost(report: Report) -> str:
     model = costs.model
     text = (
         f"{costs.source}: {1e3 * model.step_s:.3g} ms a step, {1e6 * model.prefill_token_s:.3g} µs a prefilled token, "
-        f"{1e6 * model.decode_s:.3g} µs a decoded one, {1e9 * model.pair_s:.3g} ns for each token attended to"
+        f"{1e3 * model.decode_s:.3g} ms a decoded one; {1e9 * model.prefill_pair_s:.3g} and "
+        f"{1e9 * model.decode_pair_s:.3g} ns for each token that these attend to"
     )
     if costs.fit:
         text += (

@@ -1,4 +1,4 @@
-"""How long a step takes, by what it computes: a model of four terms, and its fit to measured times."""
+"""How long a step takes, by what it computes: a model of five terms, and its fit to measured times."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -6,18 +6,26 @@ from itertools import combinations
 
 from anaphora.scheduler.plan import StepPlan
 
-_NUM_TERMS = 4
+_NUM_TERMS = 5
 _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What some steps compute: `num_pairs` counts, for each token, the tokens it attends to, itself included."""
+    """What some steps compute. Pairs count, for each token, the tokens it attends to, itself included.
 
-    num_steps: int
-    num_prefill_tokens: int
-    num_decodes: int
-    num_pairs: int
+    Those of decodes stand apart: a decode reads all that K/V for one token, a prefill once for many.
+    """
+
+    num_steps: int = 0
+    num_prefill_tokens: int = 0
+    num_prefill_pairs: int = 0
+    num_decodes: int = 0
+    num_decode_pairs: int = 0
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the work of both, one after the other."""
+        return Work(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
 
     @classmethod
     def of_plan(cls, plan: StepPlan) -> "Work":
@@ -27,21 +35,22 @@ class Work:
         return cls(
             num_steps=1,
             num_prefill_tokens=sum(len(chunk.token_ids) for chunk in prefills),
+            num_prefill_pairs=sum(num_pairs(chunk.start, chunk.end) for chunk in prefills),
             num_decodes=sum(len(chunk.token_ids) for chunk in decodes),
-            num_pairs=sum(num_pairs(chunk.start, chunk.end) for chunk in plan.chunks),
+            num_decode_pairs=sum(num_pairs(chunk.start, chunk.end) for chunk in decodes),
         )
 
     @classmethod
     def of_prefill(cls, start: int, end: int, most_tokens_per_step: int) -> "Work":
         """Return the work of computing a prompt alone, from token `start` on."""
         num_tokens = end - start
-        return cls(-(-num_tokens // most_tokens_per_step), num_tokens, 0, num_pairs(start, end))
+        return cls(-(-num_tokens // most_tokens_per_step), num_tokens, num_pairs(start, end))
 
     @classmethod
     def of_decodes(cls, start: int, num_steps: int, num_sequences: int) -> "Work":
         """Return the work of `num_steps` decode steps of some sequences that have `start` tokens each."""
         pairs = num_pairs(start, start + num_steps) * num_sequences
-        return cls(num_steps, 0, num_steps * num_sequences, pairs)
+        return cls(num_steps, num_decodes=num_steps * num_sequences, num_decode_pairs=pairs)
 
 
 def num_pairs(start: int, end: int) -> int:
@@ -51,20 +60,22 @@ def num_pairs(start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Seconds for a step at all, for each prefilled token, each decoded token, and each pair of tokens."""
+    """Seconds for a step at all, for each prefilled or decoded token, and for each token that it attends to."""
 
-    step_s: float
-    prefill_token_s: float
-    decode_s: float
-    pair_s: float
+    step_s: float = 0.0
+    prefill_token_s: float = 0.0
+    prefill_pair_s: float = 0.0
+    decode_s: float = 0.0
+    decode_pair_s: float = 0.0
 
     def time(self, work: Work) -> float:
         """Return how long some work takes."""
         return (
             self.step_s * work.num_steps
             + self.prefill_token_s * work.num_prefill_tokens
+            + self.prefill_pair_s * work.num_prefill_pairs
             + self.decode_s * work.num_decodes
-            + self.pair_s * work.num_pairs
+            + self.decode_pair_s * work.num_decode_pairs
         )
 
 
