@@ -234,3 +234,17 @@ def test_sizes_that_nobody_gave_hold_the_largest_request() -> None:
     trace = public_trace([[*range(100 * n, 100 * n + 3)] for n in range(64)])
     assert default_pages(trace) == [3, 6, 12, 24, 48]
     assert default_pages(public_trace([[*range(9)]])) == [9]
+    assert default_pages(public_trace([[0, 1], [2, 3], [4, 5], [6, 7]])) == [2, 4, 5, 8]
+    assert default_pages(public_trace([[number] for number in range(6400)])) == [100, 200, 400, 800, 1600]
+
+
+def test_a_trace_is_exported_and_never_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.jsonl"
+    path = write_trace(tmp_path)
+    assert simulate(path, "--export", target) == 0
+    assert "40 requests with 512 tokens a block" in capsys.readouterr().out
+    assert len(target.read_text().splitlines()) == 40
+    assert simulate(path, "--export", target) == 1
+    assert "exists already" in capsys.readouterr().err

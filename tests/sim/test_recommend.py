@@ -1,7 +1,5 @@
 """What to set, from curves made for the purpose."""
 
-from dataclasses import replace
-
 from anaphora.sim.order import Hits, Point
 from anaphora.sim.recommend import Recommendation, block_size_ceilings, recommend
 from tests.sim.traces import engine_trace, public_trace
@@ -62,11 +60,11 @@ def test_confidence_falls_with_drift_with_few_requests_and_with_a_partial_trace(
     assert "drifts" in drifting.reasons[0]
     rising = recommended(steady, unbounded=(2, 4, 6, 8))
     assert "too short to warm" in rising.reasons[0]
-    few = replace(TRACE, requests=TRACE.requests[:100])
-    found = recommend(few, [steady], steady.hits, {4: 0.8})
+    few = Point(policy="lru", pages=10, hits=Hits([5] * 100, [10] * 100))
+    found = recommend(TRACE, [few], few.hits, {4: 0.8})
     assert found is not None
     assert (found.confidence, found.reasons) == ("low", ("only 50 requests are counted",))
-    cut = recommend(replace(TRACE, error="line 9 is not JSON"), [steady], steady.hits, {4: 0.8})
+    cut = recommend(TRACE, [steady], steady.hits, {4: 0.8}, partial="line 9 is not JSON")
     assert cut is not None
     assert cut.confidence == "low"
 

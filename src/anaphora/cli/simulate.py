@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from anaphora.assemble import body_renderer
 from anaphora.cli.calibrate import calibrate, num_requests
+from anaphora.cli.cost_files import read_cost, save_cost
 from anaphora.cli.numbers import count
 from anaphora.cli.plot import check_can_plot, plot
 from anaphora.cli.progress import pull_progress
@@ -22,6 +23,7 @@ from anaphora.config import EVICTION_POLICIES, EvictionPolicyName, SchedulerConf
 from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.chats import Tokenize
 from anaphora.sim.cost import CostModel
+from anaphora.sim.export import FORMS, public_lines
 from anaphora.sim.order import BELADY, Hits, OrderReplay, Point
 from anaphora.sim.recommend import block_size_ceilings, recommend
 from anaphora.sim.report import Costs, Report
@@ -105,6 +107,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replay a recording step by step and say whether every request reuses the blocks that were recorded",
     )
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write the trace in a form that other tools read, and stop",
+    )
+    parser.add_argument(
+        "--export-form", choices=FORMS, default="mooncake", help="which form that is (default: %(default)s)"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve, as .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object; rates are from 0 to 1")
 
@@ -139,6 +150,8 @@ def run(options: argparse.Namespace) -> int:
     trace = _read(options)
     if options.verify:
         return _verify(options, trace)
+    if options.export:
+        return _export(options, trace)
     if options.mode == "timed":
         if not trace.has_times:
             raise ConfigError(
@@ -205,11 +218,11 @@ def _costs(options: argparse.Namespace, trace: Trace) -> Costs | None:
         with progress_bar("calibrate", num_requests()) as tick:
             fit = calibrate(options.calibrate, options.api_key, budget, tick)
         if options.save_cost:
-            _save_cost(options.save_cost, fit.model)
+            save_cost(options.save_cost, fit.model)
         source = f"fitted to {options.calibrate}"
         return Costs(model=fit.model, source=source, most_tokens_per_step=budget, fit=fit)
     if options.cost:
-        return Costs(model=_read_cost(options.cost), source=str(options.cost), most_tokens_per_step=budget)
+        return Costs(model=read_cost(options.cost), source=str(options.cost), most_tokens_per_step=budget)
     if options.mode == "timed":
         source = (
             "assumed, about the demo model on two quiet cores; give --calibrate URL or --cost FILE for yours"
@@ -222,40 +235,25 @@ def _costs(options: argparse.Namespace, trace: Trace) -> Costs | None:
     return None
 
 
-def _save_cost(path: Path, model: CostModel) -> None:
-    try:
-        path.write_text(json.dumps(asdict(model)) + "\n", "utf-8")
-    except OSError as error:
-        raise ConfigError(f"--save-cost {path} cannot be written: {error.strerror}") from error
-
-
-def _read_cost(path: Path) -> CostModel:
-    try:
-        value = json.loads(path.read_bytes())
-        model = CostModel(**{name: float(value[name]) for name in asdict(CostModel())})
-    except OSError as error:
-        raise ConfigError(f"--cost {path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"--cost {path} is no cost model as --save-cost writes it: {error}") from error
-    costs = asdict(model).values()
-    if not all(0 <= cost < 1e6 for cost in costs) or not any(costs):
-        raise ConfigError(f"--cost {path}: the costs must be seconds, none below 0 and not all 0")
-    return model
-
-
 def _scheduler_config(trace: Trace) -> SchedulerConfig:
     return trace.engine.scheduler if trace.engine else _SCHEDULER
 
 
 def default_pages(trace: Trace) -> list[int]:
-    """Return five sizes: around the recorded one, else a quarter of what the trace would fill and less."""
+    """Return five sizes: from half of the recorded one, else up to a quarter of what the trace would fill.
+
+    Each holds the largest request.
+    """
+    least = max(1, trace.num_pages_of_largest)
     if trace.engine:
         recorded = trace.engine.layout.num_usable_pages
         sizes = [recorded // 2, recorded, 2 * recorded, 4 * recorded, 8 * recorded]
     else:
-        whole = max(1, trace.num_unique_blocks * trace.block_size // trace.page_size)
-        sizes = [whole >> shift for shift in range(NUM_DEFAULT_PAGES + 1, 1, -1)]
-    return sorted({max(size, trace.num_pages_of_largest) for size in sizes})
+        whole = -(-trace.num_unique_blocks * trace.block_size // trace.page_size)
+        low = max(least, whole >> 6)
+        growth = max(whole >> 2, min(whole, 4 * low), low) / low
+        sizes = [int(low * growth ** (step / (NUM_DEFAULT_PAGES - 1))) for step in range(NUM_DEFAULT_PAGES)]
+    return sorted({max(size, least) for size in sizes})
 
 
 def _policies(options: argparse.Namespace, trace: Trace) -> list[EvictionPolicyName]:
@@ -299,7 +297,7 @@ def measure(
         unbounded=unbounded,
         points=points,
         block_sizes=block_sizes,
-        recommendation=recommend(trace, points, unbounded, block_sizes),
+        recommendation=recommend(trace, points, unbounded, block_sizes, partial=partial),
         costs=costs,
         partial=partial,
     )
@@ -331,6 +329,22 @@ def _timed_points(
     for num_pages in pages:
         for policy in policies:
             yield timed.play(policy, num_pages)
+
+
+def _export(options: argparse.Namespace, trace: Trace) -> int:
+    try:
+        with options.export.open("x", encoding="utf-8") as file:
+            file.writelines(public_lines(trace, options.export_form))
+    except FileExistsError as error:
+        raise ConfigError(f"--export {options.export} exists already; choose another file") from error
+    except OSError as error:
+        raise ConfigError(f"--export {options.export} cannot be written: {error.strerror}") from error
+    print(
+        f"{len(trace.requests):,} requests with {trace.block_size} tokens a block written to {options.export}"
+    )
+    if trace.error:
+        raise TraceError(f"the result is partial: {trace.error}")
+    return 0
 
 
 def _verify(options: argparse.Namespace, trace: Trace) -> int:

@@ -15,7 +15,8 @@ def show(report: Report, console: Console) -> None:
     if report.partial:
         console.print(Text(f"PARTIAL: {report.partial}", style="bold red"))
     console.print(_facts(report))
-    console.print(_curve(report))
+    if report.points:
+        console.print(_curve(report))
     timed = [point for point in report.points if isinstance(point, TimedPoint)]
     if timed:
         console.print(_times(timed))
@@ -135,7 +136,7 @@ def _ttfts(report: Report, costs: Costs) -> Table:
 
 def _times(points: list[TimedPoint]) -> Table:
     table = Table(title="in time; TTFT and queue in s", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    columns = ("pages", "policy", "TTFT\np50", "p90", "p99", "queue\np90", "most\nqueued", "coal-\nesced")
+    columns = ("pages", "policy", "TTFT\np50", "p90", "p99", "queue\np90", "max\nqueue", "coal-\nesced")
     for name in (*columns, "pre-\nempts", "end"):
         table.add_column(name, justify="right")
     for point in points:

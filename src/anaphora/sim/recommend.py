@@ -72,9 +72,14 @@ def block_size_ceilings(trace: Trace) -> dict[int, float]:
 
 
 def recommend(
-    trace: Trace, points: Sequence[Measured], unbounded: Hits, block_sizes: Mapping[int, float]
+    trace: Trace,
+    points: Sequence[Measured],
+    unbounded: Hits,
+    block_sizes: Mapping[int, float],
+    *,
+    partial: str | None = None,
 ) -> Recommendation | None:
-    """Return what to set, or None when nothing was measured that can be set."""
+    """Return what to set, or None when nothing was measured that can be set; `partial` is why that is not all."""
     real = [point for point in points if point.policy != BELADY]
     if not real:
         return None
@@ -86,7 +91,7 @@ def recommend(
     point = chosen[pages]
     plain = next((p for p in real if p.pages == pages and p.policy == "lru"), None)
     finest = block_sizes[min(block_sizes)]
-    confidence, reasons = _confidence(trace, point, unbounded)
+    confidence, reasons = _confidence(point, unbounded, partial)
     return Recommendation(
         pages=pages,
         policy=point.policy,
@@ -116,12 +121,13 @@ def _choose_policy(points: Sequence[Measured]) -> Measured:
     return best if gain >= POLICY_WORTH and is_steady else default
 
 
-def _confidence(trace: Trace, point: Measured, unbounded: Hits) -> tuple[Confidence, tuple[str, ...]]:
+def _confidence(point: Measured, unbounded: Hits, partial: str | None) -> tuple[Confidence, tuple[str, ...]]:
     """Return how sure it is that the next traffic will do as well, with the reasons against."""
-    num_counted = len(trace.requests) - len(trace.requests) // 2
+    num_requests = len(point.hits.prompt_tokens)
+    num_counted = num_requests - num_requests // 2
     doubts, level = [], 0
-    if trace.error is not None:
-        doubts.append("the trace was not read to its end")
+    if partial is not None:
+        doubts.append(f"not everything was measured: {partial}")
         level = 2
     if num_counted < FEW_REQUESTS:
         doubts.append(f"only {num_counted:,} requests are counted")
