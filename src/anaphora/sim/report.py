@@ -159,6 +159,11 @@ def advice(recommendation: Recommendation, trace: Trace) -> list[str]:
         ),
         f"pages without end would add {100 * recommendation.missing_to_unbounded:.1f} points",
     ]
+    if trace.engine:
+        lines.append(
+            f"anaphora serve --num-pages {recommendation.pages + 1} --eviction-policy {recommendation.policy} "
+            f"--block-size {recommendation.block_size}"
+        )
     reasons = (
         "; ".join(recommendation.reasons) or "enough requests, and no drift between the last two quarters"
     )
