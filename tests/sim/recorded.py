@@ -94,8 +94,9 @@ class RecordedRun:
         n: int = 1,
         *,
         cache_salt: str | None = None,
+        prompt_logprobs: int | None = None,
     ) -> list[Request]:
-        params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+        params = SamplingParams(max_tokens=max_tokens, temperature=0.0, prompt_logprobs=prompt_logprobs)
         requests = [
             Request(
                 request_id=RequestId(name + "'" * index),
@@ -104,6 +105,7 @@ class RecordedRun:
                 seed=index,
                 arrival_time=self.now,
                 cache_salt=cache_salt,
+                skip_reading_cache=prompt_logprobs is not None,
             )
             for index in range(n)
         ]

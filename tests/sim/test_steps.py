@@ -84,6 +84,21 @@ def test_the_blocks_compared_are_those_of_the_engine() -> None:
     assert run.reuse.cached_tokens == {"a": 0, "b": 8}
 
 
+def test_who_asks_for_the_log_probabilities_of_a_prompt_reads_no_cache_and_is_cut_smaller() -> None:
+    """Into chunks of 256 rows, which moves everybody who runs beside it."""
+    config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=512)
+    run = RecordedRun(KVLayout(block_size=4, page_size=4, num_pages=400), config=config)
+    run.add("first", range(600), 3)
+    run.run()
+    run.add("scored", range(600), 3, prompt_logprobs=1)
+    run.add("beside", [*range(400), *range(2000, 2600)], 3)
+    run.step()
+    run.add("late", range(590), 3)
+    run.run()
+    assert replayed(run.trace()) == (0, run.log.events)
+    assert [len(found.replayed_ids) for found in StepReplay(run.trace()).run()] == [0, 0, 100, 120]
+
+
 def test_a_recording_of_another_pool_departs() -> None:
     """So the comparison can fail: with fewer pages than were recorded, less is found."""
     run = RecordedRun(LAYOUTS[0])

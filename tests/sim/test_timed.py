@@ -40,8 +40,14 @@ def play(
 def test_the_first_token_comes_with_the_step_that_ends_the_prompt() -> None:
     point = play(trace((5.0, 10, 3, (0, 1))))
     (turn,) = point.turns
-    assert (turn.admitted_s, turn.first_token_s, turn.finished_s) == (5.0, 15.0, 17.0)
-    assert (point.ttfts_s, point.num_steps, point.end_s) == ([10.0], 3, 17.0)
+    assert (turn.admitted_s, turn.first_token_s, turn.finished_s) == (0.0, 10.0, 12.0)
+    assert (point.ttfts_s, point.num_steps, point.end_s) == ([10.0], 3, 12.0)
+
+
+def test_time_begins_with_the_first_request_whatever_its_clock_says() -> None:
+    early, late = (play(trace((at, 10, 1, (0, 1)), (at + 20, 10, 1, (0, 1)))) for at in (-50.0, 1.75e9))
+    assert early.ttfts_s == late.ttfts_s == [10.0, 2.0]
+    assert early.end_s == late.end_s == 22.0
 
 
 def test_a_second_request_finds_what_the_first_has_left() -> None:

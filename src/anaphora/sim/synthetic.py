@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from anaphora.config import KVLayout
 from anaphora.ids import RequestId, TokenId
-from anaphora.request import Request, SamplingParams
+from anaphora.request import Request, SamplingParams, TokenLogprobs
 from anaphora.scheduler.plan import StepPlan, StepResult
 from anaphora.sim.trace import TraceRequest
 
@@ -40,14 +40,21 @@ class SyntheticRequest:
     def engine_request(self, request_id: RequestId, max_tokens: int | None, arrival_time: float) -> Request:
         """Return the request as the scheduler takes it, which ends by its length alone."""
         turn = self.request.recorded
+        # Who does not read the cache asks for the log probabilities of its prompt, which makes its chunks smaller.
+        skips_reading = turn is not None and turn.skip_reading_cache
         return Request(
             request_id=request_id,
             token_ids=self.prompt(),
-            params=SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True),
+            params=SamplingParams(
+                max_tokens=max_tokens,
+                temperature=0.0,
+                ignore_eos=True,
+                prompt_logprobs=0 if skips_reading else None,
+            ),
             seed=0,
             arrival_time=arrival_time,
             priority=turn.priority if turn else 0,
-            skip_reading_cache=turn.skip_reading_cache if turn else False,
+            skip_reading_cache=skips_reading,
         )
 
 
@@ -66,5 +73,12 @@ class SyntheticRunner:
                 spec.request_id: self._requests[spec.request_id].token(len(spec.token_ids))
                 for chunk in plan.chunks
                 for spec in chunk.samples
+            },
+            prompt_logprobs={
+                chunk.request_id: [
+                    TokenLogprobs(token_id, 0.0, 1) for token_id in chunk.prompt_logprobs.token_ids
+                ]
+                for chunk in plan.chunks
+                if chunk.prompt_logprobs
             },
         )

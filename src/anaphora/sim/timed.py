@@ -26,7 +26,7 @@ IDLE_S = 0.005
 
 @dataclass(slots=True)
 class Turn:
-    """When what happened to one request, in seconds of the simulated clock; None is never."""
+    """When what happened to one request, in seconds since the first one arrived; None is never."""
 
     arrival_s: float
     admitted_s: float | None = None
@@ -154,7 +154,8 @@ class _Run:
         exact_reuse = trace.engine is not None and trace.engine.exact_reuse
         self._trace, self._policy, self._cost = trace, policy, cost
         self._progress = progress
-        self._turns = [Turn(request.arrival_s or 0.0) for request in trace.requests]
+        arrivals = [request.arrival_s or 0.0 for request in trace.requests]
+        self._turns = [Turn(arrival_s - arrivals[0]) for arrival_s in arrivals]
         self._live: dict[RequestId, SyntheticRequest] = {}
         self._watch = Watch({})
         self._scheduler = Scheduler(
