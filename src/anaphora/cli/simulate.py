@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anaphora.assemble import body_renderer
-from anaphora.cli.calibrate import calibrate, num_requests
 from anaphora.cli.cost_files import read_cost, save_cost
 from anaphora.cli.numbers import count
 from anaphora.cli.plot import check_can_plot, plot
@@ -215,6 +214,8 @@ def _costs(options: argparse.Namespace, trace: Trace) -> Costs | None:
     """Return the cost model there is: fitted now, or read, or in timed mode the demo model's."""
     budget = options.max_num_batched_tokens or _scheduler_config(trace).max_num_batched_tokens
     if options.calibrate:
+        from anaphora.cli.calibrate import calibrate, num_requests  # an HTTP client, for this alone
+
         with progress_bar("calibrate", num_requests()) as tick:
             fit = calibrate(options.calibrate, options.api_key, budget, tick)
         if options.save_cost:
