@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,13 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_measured(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         check_can_plot(tmp_path / name)
+
+
+def test_without_matplotlib_the_command_to_run_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["simulate", str(write_trace(tmp_path)), "--plot", str(tmp_path / "c.png")]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "error: --plot needs matplotlib; run: pip install 'anaphora[plot]'\n"
+    assert captured.out == ""

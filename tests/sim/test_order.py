@@ -115,3 +115,19 @@ def test_one_request_after_another_is_what_the_engine_did(layout: KVLayout, poli
     assert hits.hit_tokens == list(run.reuse.cached_tokens.values())
     assert hits.hit_tokens == trace.recorded_tokens
     assert sum(hits.hit_tokens) > 0
+
+
+@pytest.mark.parametrize("exact_reuse", [False, True])
+@pytest.mark.parametrize("page_size", [4, 8])
+def test_without_evictions_a_recording_reaches_the_ceiling(*, exact_reuse: bool, page_size: int) -> None:
+    """With exact reuse, replies count only once a prompt has held them."""
+    layout = KVLayout(4, page_size, 2000 // page_size, 2)
+    run = RecordedRun(layout, config=SchedulerConfig(max_num_seqs=1), exact_reuse=exact_reuse)
+    told: list[list[int]] = []
+    for number in range(40):
+        before = told[-1] if number % 3 else [number % 4] * 6
+        (request,) = run.add(f"r{number}", [*before, number], 5)
+        run.run()
+        told.append(list(request.token_ids))
+    trace = run.trace()
+    assert OrderReplay(trace).unbounded().hit_tokens == ceiling(trace) == trace.recorded_tokens

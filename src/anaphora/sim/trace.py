@@ -191,9 +191,10 @@ def ceiling(trace: Trace) -> list[int]:
     """Return how many tokens of each prompt a cache that forgets nothing has: sets, no cache."""
     seen: set[int] = set()
     hits = []
+    is_exact = trace.engine is not None and trace.engine.exact_reuse
     for request in trace.requests:
         hits.append(trace.hit_tokens(request, num_leading(request.block_ids, seen)))
-        seen.update(request.stored_ids)
+        seen.update(request.block_ids if is_exact else request.stored_ids)
     return hits
 
 
