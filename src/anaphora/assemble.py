@@ -24,13 +24,16 @@ from anaphora.config import (
     HelperConfig,
     KVLayout,
     ModelConfig,
+    RecordingConfig,
     ServerConfig,
+    check_can_record,
     check_hash_strength,
 )
 from anaphora.engine.async_engine import AsyncEngine
 from anaphora.engine.clock import MonotonicClock
 from anaphora.engine.core import EngineCore
 from anaphora.engine.hash_choice import choose_hash_algorithm
+from anaphora.engine.line_file import LineFile
 from anaphora.engine.protocols import Clock, Runner
 from anaphora.engine.protocols import Tokenizer as AnyTokenizer
 from anaphora.errors import ModelError
@@ -46,12 +49,14 @@ from anaphora.models.chat_template import ChatTemplate
 from anaphora.models.pull import PullProgress, ignore_progress
 from anaphora.models.resolve import ModelSource, resolve
 from anaphora.models.tokenizer import Tokenizer
-from anaphora.scheduler.events import SchedulerListeners
+from anaphora.scheduler.events import SchedulerListener, SchedulerListeners
 from anaphora.scheduler.scheduler import Scheduler
 from anaphora.server.app import create_app
 from anaphora.server.explainer import Explainer
 from anaphora.server.prompt_records import BodyRenderer, served_body
 from anaphora.server.rebuilt_records import Reading
+from anaphora.sim.recording import BlockNames, FinishedTurn, LineWriter, RequestRecorder
+from anaphora.sim.trace import RecordedEngine
 
 if TYPE_CHECKING:
     from anaphora.runner.openvino.loader import LoadedRunner
@@ -87,6 +92,7 @@ class Engine:
     metrics: Metrics
     explainer: Explainer | None
     clock: Clock
+    recording: LineFile[FinishedTurn] | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -175,11 +181,13 @@ def build_engine(
     model: LoadedModel | None = None,
     explain: ExplainConfig | None = None,
     progress: PullProgress = ignore_progress,
+    recording: RecordingConfig | None = None,
 ) -> Engine:
     """Return an engine; the model of the settings is loaded unless one is handed in.
 
-    It has an explainer if `explain` asks for one.
+    It has an explainer if `explain` asks for one. Raises ConfigError when it is to be recorded and cannot be.
     """
+    check_can_record(recording, config.cache)
     hash_algorithm = choose_hash_algorithm(config.cache.prefix_caching_hash_algo, os.environ)
     model = model or load_model(config, progress=progress)
     served = config.model.served_model_name or (model.name,)
@@ -229,13 +237,18 @@ def build_engine(
         hash_algorithm=hash_algorithm,
         partial_block_reuse=config.cache.partial_block_reuse,
     )
+    listeners: list[SchedulerListener] = [metrics, *watches]
+    lines = None
+    if recording is not None:
+        lines = record_lines(recording, config, manager, model.max_model_len, clock)
+        listeners.append(RequestRecorder(lambda request_id: manager.table(request_id).chain, lines.put))
     scheduler = Scheduler(
         config.scheduler,
         manager,
         model_fingerprint=model.fingerprint,
         max_model_len=model.max_model_len,
         exact_reuse=config.cache.exact_reuse,
-        listener=SchedulerListeners([metrics, *watches]),
+        listener=SchedulerListeners(listeners),
     )
     core = EngineCore(scheduler, model.runner, model.tokenizer, clock, seed=config.model.seed)
     return Engine(
@@ -248,6 +261,7 @@ def build_engine(
         metrics=metrics,
         explainer=explainer,
         clock=clock,
+        recording=lines,
     )
 
 
@@ -274,6 +288,22 @@ def explain_memory(ghosts: Ghosts, history: History | None) -> ExplainMemory:
         {"requests": len(history), "bytes": history.size_bytes, "ghosts": len(ghosts)},
         {"requests": history.num_forgotten, "ghosts": ghosts.num_forgotten},
     )
+
+
+def record_lines(
+    recording: RecordingConfig, config: EngineConfig, manager: KVManager, max_model_len: int, clock: Clock
+) -> LineFile[FinishedTurn]:
+    """Return the file that requests are recorded in; raises ConfigError when it cannot be made."""
+    engine = RecordedEngine(
+        layout=manager.layout,
+        scheduler=config.scheduler,
+        max_model_len=max_model_len,
+        eviction_policy=config.cache.eviction_policy,
+        exact_reuse=config.cache.exact_reuse,
+        partial_block_reuse=config.cache.partial_block_reuse,
+        max_pinned_pages=manager.pool.max_pinned_pages,
+    )
+    return LineFile(recording.path, LineWriter(engine, BlockNames(recording.key), clock.now()).line)
 
 
 def async_engine(engine: Engine) -> AsyncEngine:
@@ -311,6 +341,8 @@ def build_app(
             await client.stop()
             if explainer is not None:
                 await asyncio.to_thread(explainer.stop)
+            if engine.recording:
+                engine.recording.close()
 
     return create_app(
         client,

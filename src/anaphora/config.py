@@ -278,6 +278,22 @@ class ServerConfig:
             raise ConfigError("--api-key is empty; give a key, or leave the flag out to serve without keys")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingConfig:
+    """Where the requests are recorded, and the key that hides which blocks they are. `repr` hides the key."""
+
+    path: Path
+    key: bytes | None = field(default=None, repr=False)
+
+
+def check_can_record(recording: RecordingConfig | None, cache: CacheConfig) -> None:
+    """Raise ConfigError when there would be nothing to record."""
+    if recording is not None and not cache.enable_prefix_caching:
+        raise ConfigError(
+            "--record names blocks by their digests, but prefix caching is off; leave out --no-enable-prefix-caching"
+        )
+
+
 def check_hash_strength(cache: CacheConfig, server: ServerConfig) -> None:
     """Raise ConfigError when several callers would share an index whose digests do not resist collisions."""
     num_keys = len(set(server.api_keys))

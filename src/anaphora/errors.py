@@ -19,6 +19,7 @@
     - NotEnoughMemoryError    the page pool cannot hold one full-length request
     - PortInUseError          the address cannot be bound
     - MissingExtraError       an optional package is not installed
+    - TraceError              a recorded trace cannot be read
   + ServerCallError         a server that was asked something gave no answer, or refused
   + EngineError             we are at fault: 5xx
     - EngineDeadError         the engine thread has stopped
@@ -115,6 +116,10 @@ class PortInUseError(StartError):
 
 class MissingExtraError(StartError):
     """An optional package is not installed; the message holds the command to run."""
+
+
+class TraceError(StartError):
+    """A recorded trace cannot be read; the message names the line and what is wrong with it."""
 
 
 class ServerCallError(AnaphoraError):

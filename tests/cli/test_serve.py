@@ -1,12 +1,13 @@
 """The flags of `anaphora serve`, and the screen at its start."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from anaphora.cli import serve
 from anaphora.cli.helper_flags import helper_config
-from anaphora.config import CacheConfig, EngineConfig, HelperConfig, ServerConfig
+from anaphora.config import CacheConfig, EngineConfig, HelperConfig, RecordingConfig, ServerConfig
 from anaphora.errors import ConfigError
 
 FACTS = {
@@ -35,6 +36,7 @@ FACTS = {
     "max_pinned_pages": 200,
     "min_prefill_tokens": 2,
     "helpers": [],
+    "record": None,
 }
 
 
@@ -177,3 +179,34 @@ def test_a_helper_without_what_it_needs_ends_the_start_before_a_model_is_loaded(
     """The flags contradict each other, whatever the model."""
     with pytest.raises(ConfigError, match=r"--stable-history continues .* --explain-requests is 0"):
         serve.run(options("no-such-model", "--port", "0", "--stable-history", "--explain-requests", "0"))
+
+
+def test_what_is_recorded_where_and_under_which_key(tmp_path: Path) -> None:
+    """Nothing is recorded unless somebody asks."""
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef\n")
+    target = tmp_path / "requests.jsonl"
+    assert serve.recording_config(options()) is None
+    found = serve.recording_config(options("--record", str(target), "--record-key-file", str(key)))
+    assert found == RecordingConfig(path=target, key=b"0123456789abcdef")
+    assert "0123456789" not in repr(found)
+    assert serve.recording_config(options("--record", str(target))) == RecordingConfig(path=target)
+
+
+def test_a_recording_that_cannot_be_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_bytes(b"0123")
+    target = str(tmp_path / "new")
+    for argv, message in (
+        (["--record", str(short)], "exists already"),
+        (["--record-key-file", str(short)], "nothing is recorded"),
+        (["--record", target, "--record-key-file", str(short)], "holds 4 bytes, but must hold at least 16"),
+        (["--record", target, "--record-key-file", target], "cannot be read"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            serve.recording_config(options(*argv))
+
+
+def test_the_start_screen_says_where_requests_are_recorded() -> None:
+    assert "recording" not in serve.start_screen(FACTS)
+    assert "in requests.jsonl" in serve.start_screen(FACTS | {"record": "requests.jsonl"})

@@ -26,8 +26,10 @@ from anaphora.config import (
     ExplainConfig,
     HelperConfig,
     ModelConfig,
+    RecordingConfig,
     SchedulerConfig,
     ServerConfig,
+    check_can_record,
     check_hash_strength,
     check_helpers,
 )
@@ -93,6 +95,18 @@ def _add_server_flags(group: argparse._ArgumentGroup) -> None:
         "--enable-prompt-tokens-details",
         action="store_true",
         help="accepted for vLLM's sake: cached tokens are always sent",
+    )
+    group.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write one line for each request, without text or tokens, for `anaphora simulate FILE`",
+    )
+    group.add_argument(
+        "--record-key-file",
+        type=Path,
+        metavar="FILE",
+        help="secret with which --record names blocks (HMAC-SHA256), so that nobody can test guesses at a prompt",
     )
     group.add_argument("--json", action="store_true", help="print the start screen as one JSON object")
 
@@ -325,23 +339,33 @@ def server_config(options: argparse.Namespace) -> ServerConfig:
         port=options.port,
         api_keys=tuple(keys),
         admin_api_key=options.admin_api_key,
-        tenant_salt_secret=_read_secret(options.tenant_salt_secret_file),
+        tenant_salt_secret=_read_secret("--tenant-salt-secret-file", options.tenant_salt_secret_file),
         max_body_bytes=options.max_body_bytes,
         enable_force_include_usage=options.enable_force_include_usage,
     )
 
 
-def _read_secret(path: Path | None) -> bytes | None:
+def recording_config(options: argparse.Namespace) -> RecordingConfig | None:
+    """Return what is to be recorded where, or None; raises ConfigError for a file that is there already."""
+    if options.record is None:
+        if options.record_key_file is not None:
+            raise ConfigError("--record-key-file is given, but nothing is recorded; give --record FILE too")
+        return None
+    if options.record.exists():
+        raise ConfigError(f"--record {options.record} exists already; choose another file, or move it away")
+    key = _read_secret("--record-key-file", options.record_key_file)
+    return RecordingConfig(path=options.record, key=key)
+
+
+def _read_secret(flag: str, path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise ConfigError(f"--tenant-salt-secret-file {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{flag} {path} cannot be read: {error.strerror}") from error
     if len(secret) < 16:
-        raise ConfigError(
-            f"--tenant-salt-secret-file {path} holds {len(secret)} bytes, but must hold at least 16"
-        )
+        raise ConfigError(f"{flag} {path} holds {len(secret)} bytes, but must hold at least 16")
     return secret
 
 
@@ -355,10 +379,12 @@ def run(options: argparse.Namespace) -> int:
     # Before a model is fetched for nothing.
     check_hash_strength(config.cache, web)
     check_helpers(helpers, num_requests=explain.explain_requests, num_bytes=explain.explain_memory)
+    recording = recording_config(options)
+    check_can_record(recording, config.cache)
     sock = bind(web.host, web.port)
     try:
         with pull_progress(config.model.model or "the demo model") as progress:
-            engine = build_engine(config, explain=explain, progress=progress)
+            engine = build_engine(config, explain=explain, progress=progress, recording=recording)
         app = build_app(engine, web, strict_fields=options.strict_fields, helpers=helpers)
         # What was built lives as long as the process: the collector need not look at it again and again.
         gc.collect()
@@ -400,6 +426,7 @@ def start_facts(engine: Engine, helpers: HelperConfig, host: str, port: int) -> 
         "max_pinned_pages": engine.manager.pool.max_pinned_pages,
         "min_prefill_tokens": layout.min_prefill_tokens,
         "helpers": list(helpers.flags),
+        "record": str(engine.recording.path) if engine.recording else None,
     }
 
 
@@ -437,6 +464,11 @@ def start_screen(facts: dict[str, Any]) -> str:
         ("eviction", facts["eviction_policy"]),
         ("pinned", pins),
         *([("helpers", ", ".join(facts["helpers"]))] if facts["helpers"] else []),
+        *(
+            [("recording", f"every request, without its text, in {facts['record']}")]
+            if facts["record"]
+            else []
+        ),
         ("listening", facts["url"]),
     ]
     return "\n".join(f"{name:>15}  {value}" for name, value in rows)

@@ -18,6 +18,9 @@ class SchedulerListener:
     def request_arrived(self, request: Request) -> None:
         """It entered the waiting queue."""
 
+    def fork_arrived(self, request: Request, parent: Request) -> None:
+        """It arrived with its parent, whose prompt it is to share."""
+
     def request_admitted(self, request: Request, now: float) -> None:
         """Its first chunk was planned for the first time; `num_cached_tokens` is now fixed."""
 
@@ -67,6 +70,11 @@ class SchedulerListeners(SchedulerListener):
         """Pass on."""
         for listener in self._listeners:
             listener.request_arrived(request)
+
+    def fork_arrived(self, request: Request, parent: Request) -> None:
+        """Pass on."""
+        for listener in self._listeners:
+            listener.fork_arrived(request, parent)
 
     def request_admitted(self, request: Request, now: float) -> None:
         """Pass on."""

@@ -126,6 +126,7 @@ class Scheduler:
             self._progress[request.request_id].forks.append(fork)
             self._unforked[fork.request_id] = request
             self._listener.request_arrived(fork)
+            self._listener.fork_arrived(fork, request)
 
     def _enter(self, request: Request) -> None:
         self._open(request)
