@@ -61,11 +61,12 @@ def tool_set(c: Comparison) -> Finding | None:
     path = _tool_path(c)
     values = [at_path(record.body.tools, path) for record in (c.old, c.new)]
     is_edit = "." in path and None not in values
+    place = c.new.body.translated(path)
     return Finding(
         code="tool_set",
         advice=f"The tools differ: {_tool_changes(c)}. Send the same tools on every turn, and forbid "
         "calls with tool_choice.",
-        path=path,
+        path=place,
         old=_shown(values[0]) if is_edit else ", ".join(map(tool_name, c.old.body.tools)),
         new=_shown(values[1]) if is_edit else ", ".join(map(tool_name, c.new.body.tools)),
         fix=lambda: Fix(
@@ -239,6 +240,7 @@ def _json_tools(c: Comparison) -> Finding | None:
     if old != new:
         return None
     path = difference_path(list(c.old.body.tools), list(c.new.body.tools), "tools") or "tools"
+    path = c.new.body.translated(path)
     is_order = canonical_in_order(c.old.body.tools) != canonical_in_order(c.new.body.tools)
     place = c.num_common_chars
     texts = [record.prompt.text[max(0, place - 20) : place + 60] for record in (c.old, c.new)]

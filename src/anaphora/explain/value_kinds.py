@@ -268,7 +268,7 @@ def _volatile_tool(c: Comparison) -> Finding | None:
     found = _value_at(TextPair(path, old, new))
     if found is None:
         return None
-    value = found[0]
+    value, path = found[0], c.new.body.translated(path)
     return Finding(
         code="volatile_value",
         certainty="inferred",
