@@ -9,20 +9,51 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _MONTH = (
-    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
-    r"|Sep(?:t(?:ember)?)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\.?"
+    r"(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sept?|Oct|Okt|Nov|Dec|Dez)\b\.?"
+    # English, then what German, Dutch, Swedish, French, Spanish, Portuguese, Italian, Polish and Russian add
+    r"|(?i:january|february|march|april|june|july|august|september|october|november|december"
+    r"|januari?|jänner|februari?|märz|maart|mars|mai|mei|maj|juni|juli|augusti|augustus|oktober|dezember"
+    r"|janvier|février|avril|juin|juillet|août|septembre|octobre|novembre|décembre"
+    r"|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre"
+    r"|janeiro|fevereiro|março|maio|junho|julho|setembro|outubro|novembro|dezembro"
+    r"|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+    r"|stycznia|lutego|marca|kwietnia|maja|czerwca|lipca|sierpnia|września|października|listopada|grudnia"
+    r"|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря)\b)"
 )
-_DAY = r"(?:Mon|Tue(?:s)?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
-_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
-_ZONE = r"(?:\s?(?:Z|UTC|GMT|[A-Z]{1,4}T)(?:[+-]\d{1,2}(?::\d{2})?)?\b|\s?[+-]\d{2}:?\d{2}\b)?"
-_AT = rf"(?:(?:[T_]|,?\s+(?:at\s+)?){_CLOCK}{_ZONE})?"
+_DAY = (
+    r"(?:(?:Mon|Tue(?:s)?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+    r"|(?i:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag"
+    r"|maandag|dinsdag|woensdag|donderdag|vrijdag|zaterdag|zondag|måndag|tisdag|onsdag|torsdag|fredag|lördag|söndag"
+    r"|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes|miércoles|jueves|viernes|sábado|domingo"
+    r"|(?:segunda|terça|quarta|quinta|sexta)-feira|lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica"
+    r"|poniedziałek|wtorek|środa|czwartek|piątek|sobota|niedziela"
+    r"|понедельник|вторник|среда|четверг|пятница|суббота|воскресенье)"
+    r"|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?|[월화수목금토일]요일)"
+)
+_DAY_BEFORE = rf"(?:{_DAY},?\s+(?:(?:den|the|el|le|il)\s+)?)?"
+_CLOCK = (
+    r"(?:\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
+    r"|\d{1,2}\s?(?:[AaPp]\.[Mm]\.|[AaPp][Mm]\b)|\d{1,2}\s?h\s?\d{2}\b)"
+)
+_ZONE = r"(?:\s?(?:Z|UTC|GMT|Uhr|[A-Z]{1,4}T)(?:[+-]\d{1,2}(?::\d{2})?)?\b|\s?[+-]\d{2}:?\d{2}\b)?"
+_AT = rf"(?:(?:[T_]|,?\s+(?:(?:at|um|à|a las|às|alle|om|kl\.?|o|в)\s+)?){_CLOCK}{_ZONE})?"
+_OF = r"(?:st|nd|rd|th|er|º|\.)?(?:\s+(?:of|de))?"
+_CJK_TIMES = (
+    r"\d{4}\s?[年년]\s?\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
+    r"(?:\s?(?:上午|下午|午前|午後|오전|오후)?\s?(?:\d{1,2}\s?[時时点시]\s?(?:\d{1,2}\s?[分분])?|\d{1,2}:\d{2}(?::\d{2})?))?"
+    r"|\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
+    r"|(?:上午|下午|午前|午後|오전|오후)\s?\d{1,2}(?::\d{2}|\s?[時时点시](?:\s?\d{1,2}\s?[分분])?)"
+    r"|\d{1,2}\s?[時时点시]\s?\d{1,2}\s?[分분]"
+)
 _TIMES = (
     rf"\d{{4}}-\d{{1,2}}-\d{{1,2}}{_AT}",
     rf"\d{{4}}[/.]\d{{1,2}}[/.]\d{{1,2}}{_AT}",
     r"\d{8}T\d{4,6}Z?",
-    rf"(?:{_DAY},?\s+)?\d{{1,2}}(?:st|nd|rd|th)?(?:\s+of)?[\s-]+{_MONTH}[\s,-]+\d{{4}}{_AT}",
-    rf"(?:{_DAY},?\s+)?{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?(?:\s+{_CLOCK})?(?:,?\s+\d{{4}}\b)?{_AT}",
-    rf"(?:{_DAY},?\s+)?\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{2,4}}{_AT}",
+    rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}(?:[\s,-]+|\s+(?:de|del)\s+)\d{{4}}{_AT}",
+    rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}{_AT}(?=[\s,.;)\]]|\Z)",
+    rf"{_DAY_BEFORE}{_MONTH}[\s-]+\d{{1,2}}(?:st|nd|rd|th)?(?:\s+{_CLOCK})?(?:(?:,?\s+|-)\d{{4}}\b)?{_AT}",
+    rf"{_DAY_BEFORE}\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{2,4}}{_AT}",
+    rf"{_DAY},?\s+{_CLOCK}{_ZONE}",
     rf"{_CLOCK}{_ZONE}",
 )
 
@@ -37,7 +68,7 @@ _CLASSES = {
         r"(?<!\w)(?:/private)?/(?:tmp|temp|var/tmp|var/folders|run/user|dev/shm)/[^\s\"'`,;)\]}<]{1,200}"
         r"|\b[A-Za-z]:\\(?:[^\s\"'\\]{1,64}\\){0,12}[Tt](?:e)?mp\\[^\s\"',;)]{1,200}"
     ),
-    "time": rf"(?<![\w:])(?:{'|'.join(_TIMES)})(?![\w:])",
+    "time": rf"(?<![\w:])(?:{'|'.join(_TIMES)})(?![\w:])|(?<!\d)(?:{_CJK_TIMES})",
     "weekday": rf"\b{_DAY}\b",
     "ulid": r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b",
     "address": rf"\b(?:\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?::\d{{1,5}})?\b|\b{_HOST}:\d{{2,5}}\b",
@@ -55,7 +86,7 @@ _CLASSES = {
         r"\b(?=[A-Za-z_-]{0,80}\d)(?=[\d_-]{0,80}[A-Za-z])"
         r"[A-Za-z0-9]{1,80}(?:[_-]{1,2}[A-Za-z0-9]{1,64}){0,8}\b"
     ),
-    "number": rf"(?<![\w.]){_NUMBER}(?!\w)",
+    "number": rf"(?<![\w.]){_NUMBER}(?:[KMGk]i?B|[mµun]?s|h|min)?(?!\w)",
 }
 _VALUE = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _CLASSES.items()))
 
@@ -88,7 +119,7 @@ _COUNTED_BEFORE = re.compile(
 _LABEL_BEFORE = re.compile(r"[\w)\]\"']\s*[:=]\s*[\"'$€£]?\Z")
 _LIMIT_BEFORE = re.compile(
     r"\b(?:max(?:imum)?|min(?:imum)?|limit|at most|at least|up to|rule|version|top|level|under|below"
-    r"|exactly)\b[^.\n]{0,30}\Z",
+    r"|exactly|within|timeout|deadline|every|after|older than|more than|less than|fewer than|over)\b[^.\n]{0,30}\Z",
     re.IGNORECASE,
 )
 _COUNTED_BEHIND = re.compile(
@@ -107,6 +138,8 @@ _ID_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_CHARS = 48
+MIN_BARE_DIGITS = 6
+"""A number of so many digits is no year, price or limit, whatever the words around it say."""
 
 
 class Piece(NamedTuple):
@@ -179,7 +212,8 @@ def _is_counter(match: re.Match[str]) -> bool:
     if _LIMIT_BEFORE.search(before):
         return False
     return (
-        sum(char.isdigit() for char in match[0]) >= 4
+        sum(char.isdigit() for char in match[0]) >= MIN_BARE_DIGITS
+        or match[0][-1].isalpha()  # so many seconds or bytes
         or _COUNTED_BEFORE.search(before) is not None
         or _LABEL_BEFORE.search(before) is not None
         or _COUNTED_BEHIND.match(text, end) is not None

@@ -7,7 +7,7 @@ others go under `also`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anaphora.explain import history_kinds, marker_kinds, structure_kinds, value_kinds
+from anaphora.explain import history_kinds, marker_kinds, structure_kinds, user_kinds, value_kinds
 from anaphora.explain.alignment import common_length
 from anaphora.explain.books import bypassed, partition
 from anaphora.explain.comparison import Comparison
@@ -38,7 +38,7 @@ CACHE_CAUSES = (
 CONTENT_FINDERS: tuple[Finder, ...] = (
     value_kinds.special_tokens,
     value_kinds.client_stamp,
-    value_kinds.user_in_system,
+    user_kinds.user_in_system,
     value_kinds.volatile_value,
     structure_kinds.tool_order,
     structure_kinds.tool_set,
