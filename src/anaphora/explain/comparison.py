@@ -212,6 +212,18 @@ class Comparison:
                 paths.append(_setting_path(name, old, new))
         return tuple(paths)
 
+    @cached_property
+    def rewritten_settings(self) -> tuple[str, ...]:
+        """The settings that hold the same in other bytes, and are why the texts part here."""
+        return tuple(
+            name
+            for name in (*SETTINGS, TEMPLATE_ARGUMENTS)
+            if canonical(old := self.old.body.settings.get(name))
+            == canonical(self.new.body.settings.get(name))
+            and not _same_bytes(old, self.new.body.settings.get(name))
+            and self._parts_later_with(replace(self.new.body, settings={**self.new.body.settings, name: old}))
+        )
+
     def _parts_later_with(self, body: ChatBody) -> bool:
         if self.num_common_chars == min(len(self.old.prompt.text), len(self.new.prompt.text)):
             return False  # the texts do not part

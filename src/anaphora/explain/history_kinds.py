@@ -16,7 +16,16 @@ MIN_MOVED_CHARS = 16
 
 _CUT = re.compile(
     r"truncat|evict|omitted|summar|elided|redacted|removed|cleared|compact|condensed|pruned|trimmed|shortened|snipped"
-    r"|\[\s*(?:\.\.\.|…)\s*\]|no longer shown|not shown",
+    r"|\[\s*(?:\.\.\.|…)\s*\]|no longer shown|not shown"
+    r"|zusammenfass|gekürzt|ausgelassen|résum|tronqu|resumen|resumo|truncad|omitid|riassunt|troncat|samenvatting"
+    r"|сокращ|обрезан|摘要|总结|總結|省略|截断|要約|요약|생략",
+    re.IGNORECASE,
+)
+_EARLIER = re.compile(
+    r"continu(?:ed|ing|ation) (?:from|of)|(?:previous|earlier|prior|past) (?:conversation|session|messages|turns|chat|context)"
+    r"|(?:conversation|chat|session|context)[\s_-]+(?:so far|summary|history|was|has been)"
+    r"|summary of (?:the|this|our|what)|bisherig|jusqu['’]ici|conversation précédente|hasta ahora|até agora|finora"
+    r"|之前|此前|以上对话|これまで|이전|предыдущ",
     re.IGNORECASE,
 )
 _SNIPPET_CHARS = 60
@@ -24,7 +33,9 @@ _SNIPPET_CHARS = 60
 
 def template(c: Comparison) -> Finding | None:
     """K6: the caller sent the same, and the template wrote something else."""
-    if not c.has_diverged or c.is_retokenised or c.tools_changed_text or c.changed_settings:
+    if not c.has_diverged or c.is_retokenised or c.tools_changed_text:
+        return None
+    if c.changed_settings or c.rewritten_settings:
         return None
     if c.new.body.prompt is not None or c.old.body.prompt is not None:
         return None
@@ -184,7 +195,7 @@ def history_edited(c: Comparison) -> Finding | None:
         return None
     if helper_call(c) is not None:
         return None  # a new conversation about the old one
-    if pair.role is None and not _says_cut(pair):
+    if pair.role is None and not _says_cut(pair) and not _stands_for_several(c):
         return None
     if pair.is_system and not (pair.index > 0 and _says_cut(pair)):
         return None
@@ -193,6 +204,7 @@ def history_edited(c: Comparison) -> Finding | None:
     is_cut_reply = is_shorter and is_history and pair.role in {"assistant", "tool"}
     is_summary = _says_cut(pair) and (aligned or c.is_version or is_cut_reply or _is_compaction(c, pair))
     is_same_turn = (aligned and (c.is_version or is_shorter)) or (c.is_version and is_shorter)
+    is_same_turn = is_same_turn or _stands_for_several(c)
     if not is_summary and not (is_same_turn and is_history and not _is_text_moved(c, pair)):
         return None
     how = "summarised or cut" if _says_cut(pair) else "shortened" if is_shorter else "edited"
@@ -216,7 +228,16 @@ def _says_cut(pair: TextPair) -> bool:
 def _is_compaction(c: Comparison, pair: TextPair) -> bool:
     """Whether one message stands in place of several, so that the list did not grow as lists of turns do."""
     is_quoting = len(pair.new) > len(pair.old) * 2 and len(c.new_keys) == pair.index + 1
+    is_quoting = is_quoting and not _EARLIER.search(pair.new)
     return len(c.old_keys) - pair.index >= 2 and len(c.new_keys) <= len(c.old_keys) and not is_quoting
+
+
+def _stands_for_several(c: Comparison) -> bool:
+    """Whether some turns stand where there were more of them, before turns that both requests have."""
+    start = c.num_equal_messages
+    places = {key: index for index, key in reversed(list(enumerate(c.new_keys))) if index > start}
+    old = next((i for i in range(start + 1, len(c.old_keys)) if c.old_keys[i] in places), None)
+    return old is not None and places[c.old_keys[old]] < old
 
 
 def history_moved(c: Comparison) -> Finding | None:
@@ -225,7 +246,7 @@ def history_moved(c: Comparison) -> Finding | None:
     if pair is None or pair.index < 0 or not c.has_diverged or c.tools_changed_text:
         return None
     found = _moved(c, pair)
-    if found is None:
+    if found is None or helper_call(c) is not None:
         return None
     text, source, target = found
     return Finding(

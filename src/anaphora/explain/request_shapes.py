@@ -183,7 +183,9 @@ def _add_item(made: list[tuple[dict[str, Any], MessagePlace]], item: Mapping[str
         message, place = _result(item.get("call_id"), item.get("output"), path, "output")
         made.append((dict(message), place))
     elif "role" in item:
-        message = {name: value for name, value in without_hints(item).items() if name not in {"type", "id", "status"}}
+        message = {
+            name: value for name, value in without_hints(item).items() if name not in {"type", "id", "status"}
+        }
         made.append((message, MessagePlace(path, text_paths(item.get("content"), f"{path}.content"))))
     elif kind != "reasoning":
         raise InvalidRequestError(

@@ -217,6 +217,8 @@ def json_written(c: Comparison) -> Finding | None:
         return None
     if c.tools_changed_text:
         return _json_tools(c)
+    if c.rewritten_settings:
+        return _json_setting(c, c.rewritten_settings[0])
     pair = c.pair
     if pair is None or not c.has_diverged or c.changed_settings:
         return None
@@ -252,6 +254,17 @@ def _json_tools(c: Comparison) -> Finding | None:
         fix=lambda: Fix(
             "send the same bytes", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
         ),
+    )
+
+
+def _json_setting(c: Comparison, name: str) -> Finding:
+    old, new = c.old.body.settings, c.new.body.settings
+    return _json_finding(
+        is_order=canonical_in_order(old[name]) != canonical_in_order(new[name]),
+        path=name,
+        old=_shown(old[name]),
+        new=_shown(new[name]),
+        fix=lambda: Fix("send the same bytes", bodies=(c.old.body, replace(c.new.body, settings=old))),
     )
 
 

@@ -9,6 +9,7 @@ from anaphora.explain.bodies import ChatBody, at_path, difference_path
 from anaphora.explain.comparison import Comparison, TextPair
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.records import PromptRecord, RenderedPrompt
+from anaphora.explain.structure_kinds import retrieved_docs_reordered
 from anaphora.explain.values import NAMES, ValuePair, changed_values, is_labelled_id
 
 _WINDOW_BEFORE, _WINDOW_BEHIND = 200, 600
@@ -26,6 +27,7 @@ _STAMP = re.compile(
     r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req(?:uest)?|trace)[-_]?(?:id)?=.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
+
 
 def special_tokens(c: Comparison) -> Finding | None:
     """K8: one of the prompts begins with its first special token twice."""
@@ -128,6 +130,8 @@ def volatile_value(c: Comparison) -> Finding | None:
     if found is None:
         return None
     value, num_aligned = found
+    if retrieved_docs_reordered(c) is not None:
+        return None  # what differs is which text stands here, not a value in it
     if _is_last_message(c, pair) and num_aligned < MIN_LAST_CHARS:
         return None
     return Finding(

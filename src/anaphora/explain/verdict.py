@@ -4,6 +4,7 @@ The order in which codes are tried is that of docs/explain.md: the first that ap
 others go under `also`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -264,7 +265,7 @@ class _Verdict:
         return [finding for finder in CONTENT_FINDERS if (finding := finder(c)) is not None]
 
     def _marker(self) -> Finding | None:
-        return marker_kinds.marker(self._request)
+        return marker_kinds.marker(self._request, self._nearest)
 
     def _architecture(self) -> Finding | None:
         sub = next((sub for sub in _ARCHITECTURE if self._books.get(sub)), None)
@@ -286,9 +287,11 @@ class _Verdict:
         if c is not None and not _is_stranger(c):
             return None
         horizon = "" if self._case.is_horizon_whole else " within what is remembered"
+        reused = self._case.lookup.reused_tokens
+        opening = f"; it shares only its opening, {reused:,} tokens, with another" if reused else ""
         return Finding(
             code="never_seen",
-            advice=f"First time we see this prompt{horizon}.",
+            advice=f"First time we see this prompt{horizon}{opening}.",
             certainty="known" if self._case.is_horizon_whole else "inferred",
         )
 
@@ -364,6 +367,8 @@ class _Verdict:
             return advice
         wasted = f" {lost:,} tokens behind the change were computed again." if lost else ""
         change, reused = self._fix.change, self._fix.reused_tokens
+        if reused == self._case.lookup.reused_tokens:
+            return f"{advice}{wasted} To {change} alone would not have reused more than {reused:,} tokens."
         return f"{advice}{wasted} To {change} would have reused {reused:,} of {self._num_tokens:,} tokens."
 
 
@@ -378,7 +383,11 @@ def _is_stranger(c: Comparison) -> bool:
         return False
     if c.new.body.prompt is not None or c.old.body.prompt is not None:
         return not c.is_version
-    return c.num_equal_messages == 0 and not c.is_version
+    has_tools = any(
+        re.fullmatch(r"tools\[\d+\]", span.path) and 0 < span.token_end <= c.num_matched
+        for span in c.new.prompt.spans
+    )
+    return c.num_equal_messages == 0 and not c.is_version and not has_tools
 
 
 def _trimmed(text: str | None) -> str | None:
