@@ -262,6 +262,10 @@ def history_moved(c: Comparison) -> Finding | None:
 
 def _moved(c: Comparison, pair: TextPair) -> tuple[str, str, str] | None:
     """A text that stands in one message of the earlier request and in another of this one: (text, from, to)."""
+    if (shift := _shift(c)) > 0:
+        texts = c.old.body.parts(pair.index)
+        own, later = c.old.body.path(pair.index), c.new.body.path(pair.index + shift)
+        return (texts[0].text if texts else own, own, later)
     old_texts, new_texts = _all_texts(c.old.body), _all_texts(c.new.body)
     candidates = [
         *((text, True) for text in _lost_texts(c.old.body, c.new.body, pair, is_old=True)),
@@ -276,9 +280,20 @@ def _moved(c: Comparison, pair: TextPair) -> tuple[str, str, str] | None:
         # What both requests have there did not move.
         homes = [index for index in homes if index not in own]
         if homes:
-            here, there = f"messages[{pair.index}]", f"messages[{homes[0]}]"
+            mine, other = (c.old.body, c.new.body) if is_old else (c.new.body, c.old.body)
+            here, there = mine.path(pair.index), other.path(homes[0])
             return (text, here, there) if is_old else (text, there, here)
     return None
+
+
+def _shift(c: Comparison) -> int:
+    """By how many messages all that the earlier request goes on with stands further back now; 0 if it does not."""
+    start = c.num_equal_messages
+    rest = c.old_keys[start:]
+    if len(rest) == 1 and len(rest[0]) < MIN_MOVED_CHARS + len('{"content":[""],"role":"user"}'):
+        return 0
+    places = [i for i in range(start + 1, len(c.new_keys)) if rest and c.new_keys[i] == rest[0]]
+    return next((i - start for i in places[:8] if c.new_keys[i : i + len(rest)] == rest), 0)
 
 
 def _is_text_moved(c: Comparison, pair: TextPair) -> bool:

@@ -12,7 +12,11 @@ _UPPER = "".join(chr(code) for code in (*range(0x41, 0x590), *range(0x1E00, 0x20
 _CASELESS = "\u05d0-\u08ff\u0900-\u0e7f\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Letters of scripts that write names without capitals."""
 
-_TITLE = r"(?:Dr|Mr|Mrs|Ms|Mx|Prof|St|Herr|Frau|Mme|M|Sr|Sra|Señora?|Sig|Sig\.ra)\b\.? ?"
+_TITLE_WORD = (
+    r"(?:[DM]r|Mrs|Ms|Mx|Miss|Prof(?:essor)?|Doctor|St|Sir|Lady|Captain|Judge|Herr|Frau|Mme|Madame|Monsieur|M|Sra?|Señora?"
+    r"|Do[nñ]a?|Signora?|Sig(?:\.ra)?|[Mm]evrouw|[Mm]eneer|Pani?|Fru|Senhora?)"
+)
+_TITLE = rf"{_TITLE_WORD}\b\.? ?"
 _NAME = re.compile(
     rf"(?:{_TITLE}|[{_UPPER}]\. ?)*[{_UPPER}][\w'’-]*"
     rf"(?: (?:(?:van|von|der|den|de|da|di|dos|bin|al|el|la) ){{0,2}}(?:[{_UPPER}]\.|[{_UPPER}][\w'’-]*))*"
@@ -54,7 +58,9 @@ _NAME_LABEL = re.compile(
     r"|\b(?i:my\s+name\s+is|named|called|assisting|assist|helping|help|talking\s+(?:to|with)"
     r"|speaking\s+(?:to|with)|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
     r"|(?:logged|signed)[\s-]+in\s+as|(?:address(?:ed)?|greet|call|refer\s+to)\s+(?:the\s+\w+|them|him|her|me)?\s*(?:to|as)"
-    r"|welcome|hello|hi|dear|greet|mr|ms|mrs|dr|prof|herr|frau|mme|sra?|señora?))\.?[\"']?\s*[:,=]?"
+    r"|welcome|hello|hi|dear|greet|work(?:s|ing)?\s+for|report(?:s|ing)?\s+to|assigned\s+to|(?:prepared|written|made)\s+for"
+    r"|spoke\s+(?:to|with)|yours|regards|sincerely|signed(?:\s+by)?|written\s+by|author)"
+    rf"|\b{_TITLE_WORD})\.?[\"']?\s*[:,=]?"
     rf"{_OPENERS}(?:[{_UPPER}][\w'’-]*\.?\s+){{0,2}}\Z",
 )
 _NO_PERSON = re.compile(

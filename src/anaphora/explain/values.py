@@ -49,6 +49,7 @@ _TIMES = (
     rf"\d{{4}}-\d{{1,2}}-\d{{1,2}}{_AT}",
     rf"\d{{4}}[/.]\d{{1,2}}[/.]\d{{1,2}}{_AT}",
     r"\d{8}T\d{4,6}Z?",
+    r"\d{4}-W\d{2}(?:-\d)?",
     rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}(?:[\s,-]+|\s+(?:de|del)\s+)\d{{4}}{_AT}",
     rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}{_AT}(?=[\s,.;)\]]|\Z)",
     rf"{_DAY_BEFORE}{_MONTH}[\s-]+\d{{1,2}}(?:st|nd|rd|th)?(?:\s+{_CLOCK})?(?:(?:,?\s+|-)\d{{4}}\b)?{_AT}",
@@ -113,7 +114,8 @@ _COUNTED_BEFORE = re.compile(
     r"|iteration|run|round|call"
     r"|seq(?:uence)?|retry|ticket|queue|position|pid|port|process|epoch|timestamp|uptime|id|build"
     r"|total|used|remaining"
-    r"|balance|elapsed|now|currently|nonce|seed)\b\.?)(?:\s+(?:is|are|was))?\s*[:=#]?\s*[\"'(\[$€£]?\Z",
+    r"|balance|elapsed|now|currently|nonce|seed|depth|size|length|load|usage|height|score|temperature|pressure|speed"
+    r"|progress|latency|age|stock|inbox|backlog|stars|followers)\b\.?)(?:\s+(?:is|are|was))?\s*[:=#]?\s*[\"'(\[$€£]?\Z",
     re.IGNORECASE,
 )
 _LABEL_BEFORE = re.compile(r"[\w)\]\"']\s*[:=]\s*[\"'$€£]?\Z")
@@ -127,7 +129,7 @@ _COUNTED_BEHIND = re.compile(
     r"|seconds|minutes|hours|days"
     r"|ms|s|kb|mb|gb|bytes|files|left|remaining|used|online|pending|open|turns|tasks|tickets"
     r"|notifications|emails|points"
-    r"|credits|steps|sessions|commits|°[CF])\b",
+    r"|credits|steps|sessions|commits|°[CF]|right now|so far|ago|today|waiting)\b",
     re.IGNORECASE,
 )
 _ID_BEFORE = re.compile(
@@ -177,7 +179,7 @@ def changed_values(old: str, new: str) -> tuple[list[ValuePair], int]:
     pairs: list[ValuePair] = []
     reached = 0
     for a, b in zip(pieces(old), pieces(new), strict=False):
-        if a.kind != b.kind:
+        if a.kind != b.kind or _is_same_number(a, b):
             break
         if a.kind is None and a.text != b.text:
             same = next((i for i, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
@@ -187,6 +189,16 @@ def changed_values(old: str, new: str) -> tuple[list[ValuePair], int]:
             pairs.append(ValuePair(a.kind, a.text, b.text, a.start, b.start))
         reached = b.start + len(b.text)
     return pairs, reached
+
+
+def _is_same_number(a: Piece, b: Piece) -> bool:
+    """Whether two texts are one number, written otherwise: nothing changed but the form."""
+    if a.kind != "number" or a.text == b.text:
+        return False
+    try:
+        return float(a.text) == float(b.text)
+    except ValueError:
+        return False
 
 
 def is_labelled_id(text: str, start: int) -> bool:
