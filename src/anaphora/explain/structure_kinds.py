@@ -324,12 +324,15 @@ _SPLITS = (
         r"|(?=<(?:doc|document|passage|chunk|result|item|context)\b)",
         re.IGNORECASE,
     ),
-    re.compile(r"\n\s*\n|\n-{3,}\n|\n={3,}\n"),
+    re.compile(r"\n[ \t]*\n|\n-{3,}\n|\n={3,}\n"),
     re.compile(
-        r"\n(?=\s*(?:\[\d+\]|\d+[.)]|#+\s|[-*•]\s|doc(?:ument)?\s*#?\d+|source\s*#?\d+))", re.IGNORECASE
+        r"\n(?=[ \t]{0,8}(?:\[\d+\]|\(?\d+[.)]|#+\s|[-*•]\s|doc(?:ument)?\s?#?\d+|source\s?#?\d+))",
+        re.IGNORECASE,
     ),
     re.compile(r"\n"),
-    re.compile(r"\s+(?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s*#?\d+\s*[:.])", re.IGNORECASE),
+    re.compile(
+        r"[ \t](?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s?#?\d{1,6}\s?[:.])", re.IGNORECASE
+    ),
 )
 
 
