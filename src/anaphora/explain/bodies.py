@@ -55,7 +55,8 @@ class ChatBody:
     """What a request asks to have rendered.
 
     `messages` are in the form of OpenAI's chat completions; `places[i]` is where the i-th stands in the body as
-    it was sent, if that has another form. `prompt` is a raw prompt, text or token ids, in place of messages. `source` is the body as sent.
+    it was sent, if that has another form. `prompt` is a raw prompt, text or token ids, in place of messages.
+    `source` is the body as sent.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()

@@ -22,7 +22,8 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 _EARLIER = re.compile(
-    r"continu(?:ed|ing|ation) (?:from|of)|(?:previous|earlier|prior|past) (?:conversation|session|messages|turns|chat|context)"
+    r"continu(?:ed|ing|ation) (?:from|of)"
+    r"|(?:previous|earlier|prior|past) (?:conversation|session|messages|turns|chat|context)"
     r"|(?:conversation|chat|session|context)[\s_-]+(?:so far|summary|history|was|has been)"
     r"|summary of (?:the|this|our|what)|bisherig|jusqu['’]ici|conversation précédente|hasta ahora|até agora|finora"
     r"|之前|此前|以上对话|これまで|이전|предыдущ",
@@ -264,8 +265,8 @@ def _moved(c: Comparison, pair: TextPair) -> tuple[str, str, str] | None:
     """A text that stands in one message of the earlier request and in another of this one: (text, from, to)."""
     if (shift := _shift(c)) > 0:
         texts = c.old.body.parts(pair.index)
-        own, later = c.old.body.path(pair.index), c.new.body.path(pair.index + shift)
-        return (texts[0].text if texts else own, own, later)
+        before, behind = c.old.body.path(pair.index), c.new.body.path(pair.index + shift)
+        return (texts[0].text if texts else before, before, behind)
     old_texts, new_texts = _all_texts(c.old.body), _all_texts(c.new.body)
     candidates = [
         *((text, True) for text in _lost_texts(c.old.body, c.new.body, pair, is_old=True)),

@@ -1,6 +1,7 @@
 """K18: cache markers that cannot work under the rules of hosted services. Inferred: these are not our rules."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ def marker(record: PromptRecord, earlier: PromptRecord | None = None) -> Finding
 
 
 def _wrong_marker(
-    body: Mapping[str, Any], blocks: list[Block], places: list[int], num_tokens: int, kept: Set[str]
+    body: Mapping[str, Any], blocks: list[Block], places: list[int], num_tokens: int, kept: AbstractSet[str]
 ) -> tuple[str, str] | None:
     options = body.get("prompt_cache_options")
     is_explicit = isinstance(options, Mapping) and options.get("mode") == "explicit"

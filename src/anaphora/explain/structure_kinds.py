@@ -330,9 +330,7 @@ _SPLITS = (
         re.IGNORECASE,
     ),
     re.compile(r"\n"),
-    re.compile(
-        r"[ \t](?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s?#?\d{1,6}\s?[:.])", re.IGNORECASE
-    ),
+    re.compile(r"[ \t](?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s?#?\d{1,6}\s?[:.])", re.IGNORECASE),
 )
 
 

@@ -35,8 +35,8 @@ _USER_FIELD = (
 )
 _OPENERS = r"[\s\"'`“„«(<>{\[*]*"
 _USER_LABEL = re.compile(
-    rf"\b(?:{_USER_WORD}(?:['’]s)?[\s_\"'-]*(?:[:={{\s\"']*{_USER_FIELD}[\"']?)?\.?\s*(?:is|=|:|#|named|called)?"
-    rf"|(?:logged|signed)[\s-]+in\s+as|/home/|[/\\]Users[/\\]){_OPENERS}(?:\+?\d[\d ()/-]{{0,20}})?\Z",
+    rf"(?:\b{_USER_WORD}(?:['’]s)?[\s_\"'-]*(?:[:={{\s\"']*{_USER_FIELD}[\"']?)?\.?\s*(?:is|=|:|#|named|called)?"
+    rf"|\b(?:logged|signed)[\s-]+in\s+as|/home/|[/\\]Users[/\\]){_OPENERS}(?:\+?\d[\d ()/-]{{0,20}})?\Z",
     re.IGNORECASE,
 )
 # The same in other languages, where words are inflected and stand in another order: a word for a user, and behind it
