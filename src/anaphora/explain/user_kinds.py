@@ -18,16 +18,17 @@ _TITLE_WORD = (
 )
 _TITLE = rf"{_TITLE_WORD}\b\.? ?"
 _NAME = re.compile(
-    rf"(?:{_TITLE}|[{_UPPER}]\. ?)*[{_UPPER}][\w'’-]*"
+    rf"(?:{_TITLE}(?:(?:and|&|und|et|y|e|och) )?|[{_UPPER}]\. ?)*[{_UPPER}][\w'’-]*"
     rf"(?: (?:(?:van|von|der|den|de|da|di|dos|bin|al|el|la) ){{0,2}}(?:[{_UPPER}]\.|[{_UPPER}][\w'’-]*))*"
     rf"|[{_CASELESS}]{{2,16}}(?: [{_CASELESS}]{{2,16}})?"
 )
-_TITLED = re.compile(rf"{_TITLE}[{_UPPER}]")
+_TITLED = re.compile(rf"{_TITLE}(?:(?:and|&|und|et|y|e|och) )?[{_UPPER}]")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}")
 
 _USER_WORD = (
     r"(?:user|account|customer|client|member|tenant|conversation|caller|employee|subscriber|patient|student|owner"
-    r"|contact|organi[sz]ation|org|workspace|username|login|profile|person)"
+    r"|contact|organi[sz]ation|org|workspace|username|login|profile|person|guest|visitor|requester|reporter|assignee"
+    r"|applicant|candidate|learner|resident|participant|recipient|sender|buyer|seller|holder)"
 )
 _USER_FIELD = (
     r"(?:id|name|no|number|nr|handle|e-?mail(?:\s+address)?|address|full[_ ]?name|first[_ ]?name|uuid|key"
@@ -39,6 +40,9 @@ _USER_LABEL = re.compile(
     rf"|\b(?:logged|signed)[\s-]+in\s+as|/home/|[/\\]Users[/\\]){_OPENERS}(?:\+?\d[\d ()/-]{{0,20}})?\Z",
     re.IGNORECASE,
 )
+_SAYS_WHICH = re.compile(rf"(?:[:=#\"'`“„«(<{{/\\]|\b{_USER_FIELD}\b\.?)[\s*]*\Z", re.IGNORECASE)
+"""A label that announces a value, whatever its form: "user: x", "customer id x", but not "the user x"."""
+
 # The same in other languages, where words are inflected and stand in another order: a word for a user, and behind it
 # nothing but what links it to a name.
 _FOREIGN_LABEL = re.compile(
@@ -100,7 +104,7 @@ def _is_user(before: str, old: str, new: str) -> bool:
         return True
     if max(len(old), len(new)) > MAX_VALUE_CHARS:
         return False
-    if _USER_LABEL.search(before):
+    if _USER_LABEL.search(before) and (_SAYS_WHICH.search(before) or _is_own(old) and _is_own(new)):
         return True
     if not (_NAME.fullmatch(old) and _NAME.fullmatch(new)):
         return False
@@ -108,6 +112,11 @@ def _is_user(before: str, old: str, new: str) -> bool:
         return True
     is_named = _NAME_LABEL.search(before) or _FOREIGN_LABEL.search(before)
     return is_named is not None and _NO_PERSON.search(before) is None
+
+
+def _is_own(text: str) -> bool:
+    """Whether a word may be a name or an id, and no word of a sentence."""
+    return _NAME.fullmatch(text) is not None or re.search(r"[\d@_]", text) is not None
 
 
 def _value_start(text: str, offset: int) -> int:

@@ -73,6 +73,8 @@ _CLASSES = {
     "weekday": rf"\b{_DAY}\b",
     "ulid": r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b",
     "address": rf"\b(?:\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?::\d{{1,5}})?\b|\b{_HOST}:\d{{2,5}}\b",
+    "bar": r"\[[#=>█▓▒░■□-][#=>.█▓▒░■□ -]{3,60}\]|[█▓▒░■□]{4,60}",
+    "jwt": r"\beyJ[\w-]{6,2000}(?:\.[\w-]{1,4000}){1,2}",
     "percent": r"(?<![\w.])\d{1,9}(?:[.,]\d{1,9})?\s?%",
     "ratio": (
         rf"(?<![\w/.]){_NUMBER}\s?/\s?{_NUMBER}(?![\w/])"
@@ -100,6 +102,8 @@ NAMES = {
     "epoch": "a time in seconds since 1970",
     "ulid": "a ULID",
     "address": "a network address or a port",
+    "bar": "a progress bar",
+    "jwt": "a token",
     "percent": "a percentage",
     "ratio": "a counter",
     "hex": "a hexadecimal id",
