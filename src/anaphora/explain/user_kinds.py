@@ -40,7 +40,7 @@ _USER_LABEL = re.compile(
     rf"|\b(?:logged|signed)[\s-]+in\s+as|/home/|[/\\]Users[/\\]){_OPENERS}(?:\+?\d[\d ()/-]{{0,20}})?\Z",
     re.IGNORECASE,
 )
-_SAYS_WHICH = re.compile(rf"(?:[:=#\"'`“„«(<{{/\\]|\b{_USER_FIELD}\b\.?)[\s*]*\Z", re.IGNORECASE)
+_SAYS_WHICH = re.compile(rf"(?:\bas|[:=>#\"'`“„«(<{{/\\]|\b{_USER_FIELD}\b\.?)[\s*]*\Z", re.IGNORECASE)
 """A label that announces a value, whatever its form: "user: x", "customer id x", but not "the user x"."""
 
 # The same in other languages, where words are inflected and stand in another order: a word for a user, and behind it

@@ -45,18 +45,20 @@ _CJK_TIMES = (
     r"|(?:上午|下午|午前|午後|오전|오후)\s?\d{1,2}(?::\d{2}|\s?[時时点시](?:\s?\d{1,2}\s?[分분])?)"
     r"|\d{1,2}\s?[時时点시]\s?\d{1,2}\s?[分분]"
 )
-_TIMES = (
+_YEAR_FIRST = (
     rf"\d{{4}}-\d{{1,2}}-\d{{1,2}}{_AT}",
     rf"\d{{4}}[/.]\d{{1,2}}[/.]\d{{1,2}}{_AT}",
     r"\d{8}T\d{4,6}Z?",
     r"\d{4}-W\d{2}(?:-\d)?",
-    rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}(?:[\s,-]+|\s+(?:de|del)\s+)\d{{4}}{_AT}",
-    rf"{_DAY_BEFORE}\d{{1,2}}{_OF}[\s-]+{_MONTH}{_AT}(?=[\s,.;)\]]|\Z)",
-    rf"{_DAY_BEFORE}{_MONTH}[\s-]+\d{{1,2}}(?:st|nd|rd|th)?(?:\s+{_CLOCK})?(?:(?:,?\s+|-)\d{{4}}\b)?{_AT}",
-    rf"{_DAY_BEFORE}\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{2,4}}{_AT}",
-    rf"{_DAY},?\s+{_CLOCK}{_ZONE}",
+)
+_BEHIND_A_DAY = (
+    rf"\d{{1,2}}{_OF}[\s-]+{_MONTH}(?:[\s,-]+|\s+(?:de|del)\s+)\d{{4}}{_AT}",
+    rf"\d{{1,2}}{_OF}[\s-]+{_MONTH}{_AT}(?=[\s,.;)\]]|\Z)",
+    rf"{_MONTH}[\s-]+\d{{1,2}}(?:st|nd|rd|th)?(?:\s+{_CLOCK})?(?:(?:,?\s+|-)\d{{4}}\b)?{_AT}",
+    rf"\d{{1,2}}[/.]\d{{1,2}}[/.]\d{{2,4}}{_AT}",
     rf"{_CLOCK}{_ZONE}",
 )
+_TIME = rf"(?=[^\W_])(?:{'|'.join(_YEAR_FIRST)}|{_DAY_BEFORE}(?:{'|'.join(_BEHIND_A_DAY)}))"
 
 # An earlier class wins where two begin at one place. Every repetition is bounded: a hostile text must not cost more
 # than its length.
@@ -69,7 +71,7 @@ _CLASSES = {
         r"(?<!\w)(?:/private)?/(?:tmp|temp|var/tmp|var/folders|run/user|dev/shm)/[^\s\"'`,;)\]}<]{1,200}"
         r"|\b[A-Za-z]:\\(?:[^\s\"'\\]{1,64}\\){0,12}[Tt](?:e)?mp\\[^\s\"',;)]{1,200}"
     ),
-    "time": rf"(?<![\w:])(?:{'|'.join(_TIMES)})(?![\w:])|(?<!\d)(?:{_CJK_TIMES})",
+    "time": rf"(?<![\w:]){_TIME}(?![\w:])|(?<!\d)(?:{_CJK_TIMES})",
     "weekday": rf"\b{_DAY}\b",
     "ulid": r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b",
     "address": rf"\b(?:\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?::\d{{1,5}})?\b|\b{_HOST}:\d{{2,5}}\b",
@@ -143,6 +145,8 @@ _ID_BEFORE = re.compile(
     r"|at))?\s*[:=#(\[\"'/-]*\s*\Z",
     re.IGNORECASE,
 )
+_WORD_END = re.compile(r"[^\W\d][\s\"'(\[$€£.]{0,4}\Z|[:=#)\]\"'][\s\"'(\[$€£]{0,4}\Z")
+_WORD_START = re.compile(r"\s{0,2}[^\W\d]|\s{0,2}°")
 _CONTEXT_CHARS = 48
 MIN_BARE_DIGITS = 6
 """A number of so many digits is no year, price or limit, whatever the words around it say."""
@@ -225,6 +229,9 @@ def _is_value(kind: str, match: re.Match[str]) -> bool:
 def _is_counter(match: re.Match[str]) -> bool:
     text, start, end = match.string, match.start(), match.end()
     before = text[max(0, start - _CONTEXT_CHARS) : start].rpartition("\n")[2]
+    is_bare = not _WORD_END.search(before) and not _WORD_START.match(text, end)
+    if is_bare and len(match[0]) < MIN_BARE_DIGITS and not match[0][-1].isalpha():
+        return False  # one of many numbers: none of the words below can stand here
     if _LIMIT_BEFORE.search(before):
         return False
     return (
