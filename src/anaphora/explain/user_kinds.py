@@ -104,7 +104,7 @@ def _is_user(before: str, old: str, new: str) -> bool:
         return True
     if max(len(old), len(new)) > MAX_VALUE_CHARS:
         return False
-    if _USER_LABEL.search(before) and (_SAYS_WHICH.search(before) or _is_own(old) and _is_own(new)):
+    if _USER_LABEL.search(before) and (_SAYS_WHICH.search(before) or (_is_own(old) and _is_own(new))):
         return True
     if not (_NAME.fullmatch(old) and _NAME.fullmatch(new)):
         return False
