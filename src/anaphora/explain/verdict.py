@@ -8,7 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anaphora.explain import history_kinds, marker_kinds, structure_kinds, user_kinds, value_kinds
+from anaphora.explain import (
+    history_kinds,
+    marker_kinds,
+    render_kinds,
+    structure_kinds,
+    user_kinds,
+    value_kinds,
+)
 from anaphora.explain.alignment import common_length
 from anaphora.explain.books import bypassed, partition
 from anaphora.explain.comparison import Comparison
@@ -47,8 +54,8 @@ CONTENT_FINDERS: tuple[Finder, ...] = (
     structure_kinds.whitespace,
     structure_kinds.unicode,
     structure_kinds.json_written,
-    history_kinds.template,
-    history_kinds.retokenised,
+    render_kinds.template,
+    render_kinds.retokenised,
     structure_kinds.retrieved_docs_reordered,
     history_kinds.history_dropped,
     history_kinds.history_edited,
