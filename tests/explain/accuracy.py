@@ -15,7 +15,8 @@ from anaphora.explain.endless_cache import explain_after
 from anaphora.explain.records import Explanation
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.server.prompt_records import BodyRenderer, TextTokenizer
-from tests.explain.corpus import Case, cases
+from tests.explain.corpus import cases
+from tests.explain.corpus_words import Case
 from tests.explain.support import LAW
 from tests.explain.word_tokenizer import WordTokenizer
 

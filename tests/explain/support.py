@@ -5,7 +5,7 @@ from typing import Any
 from anaphora.explain.records import HitLaw, PromptRecord
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.server.prompt_records import BodyRenderer
-from tests.explain.corpus import PLAIN
+from tests.explain.corpus_templates import PLAIN
 from tests.explain.word_tokenizer import WordTokenizer
 
 LAW = HitLaw(block_size=16, min_prefill_tokens=2)

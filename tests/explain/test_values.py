@@ -20,6 +20,14 @@ from anaphora.explain.values import changed_values, pieces
         ("on localhost:8123", "address", "localhost:8123"),
         ("Turn 7", "number", "7"),
         ("There are 12 unread messages", "number", "12"),
+        ("Il est 18h42 à Paris", "time", "18h42"),
+        ("Montag, 30. November 2026, 08:15 Uhr", "time", "Montag, 30. November 2026, 08:15 Uhr"),
+        ("el lunes 30 de noviembre de 2026", "time", "lunes 30 de noviembre de 2026"),
+        ("今天是2026年11月29日。", "time", "2026年11月29日"),
+        ("지금은 오후 2시 5분 입니다", "time", "오후 2시 5분"),
+        ("snapshot 2026-W48-7", "time", "2026-W48-7"),
+        ("6 passed in 3.21s", "number", "3.21s"),
+        ("Queue depth is 17 right now", "number", "17"),
     ],
 )
 def test_a_value_is_found_whole(text: str, kind: str, value: str) -> None:
@@ -35,6 +43,10 @@ def test_a_value_is_found_whole(text: str, kind: str, value: str) -> None:
         "Speak like a pirate.",
         "utf8 or latin1",
         "May I ask?",
+        "Founded in 1998 by two brothers.",
+        "Refunds are possible within 14 days.",
+        "A seat costs 1250 EUR.",
+        "Il y a mai et mars, the sun sat down.",
     ],
 )
 def test_what_an_author_wrote_is_no_value(text: str) -> None:

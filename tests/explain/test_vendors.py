@@ -20,7 +20,8 @@ from anaphora.explain.verdict import Case, explain
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.server.prompt_records import BodyRenderer
 from tests.explain.accuracy import compiled
-from tests.explain.corpus import PLAIN, cases
+from tests.explain.corpus import cases
+from tests.explain.corpus_templates import PLAIN
 from tests.explain.support import LAW, RENDERER, STORY, chat, record
 from tests.explain.word_tokenizer import WordTokenizer
 

@@ -6,7 +6,7 @@ Each template is a small one in the manner of a family, from tests/models/templa
 from pathlib import Path
 
 from anaphora.lint.template_rules import DIALOGUES, check_template, clock_in_template
-from tests.explain.corpus import EMPTY_THOUGHT
+from tests.explain.corpus_templates import EMPTY_THOUGHT
 from tests.lint.support import renderer
 from tests.models import templates
 

@@ -1,7 +1,7 @@
 import pytest
 
 from anaphora.lint.template_rules import check_template, clock_in_template
-from tests.explain.corpus import THINKING
+from tests.explain.corpus_templates import THINKING
 from tests.lint.support import QUESTIONS, STAND_IN, chat, found, lint_bodies, only, renderer, tool
 from tests.lint.template_table import table, written
 from tests.models.templates import CHATML, GEMMA, LLAMA3, MISTRAL, QWEN3

@@ -19,7 +19,8 @@ from anaphora.request import Request, SamplingParams
 from anaphora.server.explainer import Draft
 from anaphora.server.prompt_records import BodyRenderer, served_body
 from tests.explain.accuracy import compiled, explain_case
-from tests.explain.corpus import Case, cases
+from tests.explain.corpus import cases
+from tests.explain.corpus_words import Case
 from tests.explain.word_tokenizer import WordTokenizer
 from tests.fakes import ByteTokenizer
 from tests.models import templates
@@ -207,8 +208,19 @@ def served_cases(seed: int, every: int) -> list[Case]:
         if not any(
             "reasoning_effort" in body or "response_format" in body for body in (*case.earlier, case.request)
         )
-        and not any("tool_call_id" not in m for m in case.request.get("messages", ()) if m["role"] == "tool")
+        and all(map(is_served, (*case.earlier, case.request)))
     ]
+
+
+def is_served(body: dict[str, Any]) -> bool:
+    """Whether a body is for an API of the server."""
+    if {"input", "instructions", "system"} & body.keys():
+        return False
+    try:
+        served_body(body)
+    except RequestError:
+        return False
+    return True
 
 
 def live_verdicts(case: Case, template: ChatTemplate) -> tuple[Explanation, Explanation]:

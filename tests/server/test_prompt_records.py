@@ -5,7 +5,7 @@ import pytest
 from anaphora.errors import InvalidRequestError
 from anaphora.models.chat_template import ChatTemplate
 from anaphora.server.prompt_records import BodyRenderer
-from tests.explain.corpus import PLAIN, SETTINGS_FIRST
+from tests.explain.corpus_templates import PLAIN, SETTINGS_FIRST
 from tests.explain.word_tokenizer import WordTokenizer
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}

@@ -11,6 +11,16 @@ from typing import Any, NamedTuple
 
 from anaphora.errors import InvalidRequestError
 from anaphora.explain.body_shapes import check_fields, check_messages, check_tools
+from anaphora.explain.request_shapes import (
+    Chat,
+    MessagePlace,
+    is_anthropic,
+    objects,
+    read_anthropic,
+    read_responses,
+    text_paths,
+    without_hints,
+)
 from anaphora.ids import TokenId
 
 SETTINGS = (
@@ -31,7 +41,6 @@ SETTINGS = (
 
 TEMPLATE_ARGUMENTS = "chat_template_kwargs"
 _TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_HINTS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -46,41 +55,53 @@ class Part(NamedTuple):
 class ChatBody:
     """What a request asks to have rendered.
 
-    `messages` are in the form of OpenAI's chat completions; `paths[i]` is where the i-th stands in the body as
-    it was sent. `prompt` is a raw prompt, text or token ids, in place of messages. `source` is the body as sent.
+    `messages` are in the form of OpenAI's chat completions; `places[i]` is where the i-th stands in the body as
+    it was sent, if that has another form. `prompt` is a raw prompt, text or token ids, in place of messages.
+    `source` is the body as sent.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     prompt: str | tuple[TokenId, ...] | None = None
-    paths: tuple[str, ...] = ()
+    places: tuple[MessagePlace, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def template_names(self) -> dict[str, Any]:
         """The variables that these settings are to a chat template."""
         names = {name: value for name, value in self.settings.items() if name != TEMPLATE_ARGUMENTS}
-        reasoning = names.get("reasoning")
-        if "reasoning_effort" not in names and isinstance(reasoning, Mapping) and "effort" in reasoning:
-            names["reasoning_effort"] = reasoning["effort"]
+        for name, value in _named_by_responses(names).items():
+            names.setdefault(name, value)
         return {**names, **(self.settings.get(TEMPLATE_ARGUMENTS) or {})}
 
     def parts(self, index: int) -> list[Part]:
         """Return the texts of a message: its content, or each text of a list."""
-        return _parts(self.messages[index].get("content"), self.path(index))
+        content = self.messages[index].get("content")
+        if index < len(self.places):
+            paths = self.places[index].texts
+        else:
+            paths = text_paths(content, f"messages[{index}].content")
+        texts = _texts(content)
+        more = [f"{self.path(index)}.content[{i}]" for i in range(len(paths), len(texts))]
+        return [Part(path, text) for path, text in zip([*paths, *more], texts, strict=False)]
 
     def path(self, index: int) -> str:
         """Return the path of a message in the body as it was sent."""
-        return self.paths[index] if index < len(self.paths) else f"messages[{index}]"
+        return self.places[index].path if index < len(self.places) else f"messages[{index}]"
 
     def translated(self, path: str) -> str:
-        """Return the path in the body as it was sent for one that counts `messages`."""
-        for index, own in enumerate(self.paths):
-            name = f"messages[{index}]"
-            if own != name and (path == name or path.startswith((name + ".", name + "["))):
-                rest = path.removeprefix(name)
-                return own + (rest.removeprefix(".content") if own.startswith("system") else rest)
+        """Return the path in the body as it was sent for one that counts `messages` and `tools`."""
+        if match := re.match(r"messages\[(\d+)\]", path):
+            index = int(match[1])
+            return _translated(self.places[index], path[match.end() :]) if index < len(self.places) else path
+        if match := re.match(r"(tools\[(\d+)\])\.function", path):
+            tool = at_path(self.source, f".tools[{match[2]}]")
+            rest = path[match.end() :]
+            if isinstance(tool, Mapping) and "function" not in tool:
+                if "input_schema" in tool and rest.startswith(".parameters"):
+                    rest = ".input_schema" + rest.removeprefix(".parameters")
+                return match[1] + rest
         return path
 
     def is_system(self, index: int) -> bool:
@@ -118,9 +139,9 @@ def read_body(body: Any) -> ChatBody:
 
 def _read(body: Mapping[str, Any]) -> ChatBody:
     if "messages" in body:
-        return _read_anthropic(body) if _is_anthropic(body) else _read_chat(body)
+        return _from_chat(read_anthropic(body), body) if is_anthropic(body) else _read_chat(body)
     if "input" in body or "instructions" in body:
-        return _read_responses(body)
+        return _from_chat(read_responses(body), body)
     if "prompt" in body:
         return ChatBody(prompt=_read_prompt(body["prompt"]), source=body)
     raise InvalidRequestError("the request has neither messages nor prompt, so there is nothing to explain")
@@ -164,16 +185,15 @@ def message_key(message: Mapping[str, Any]) -> str:
     """Return what must be equal for two messages to be the same: all but the hints for caches."""
     fields = {
         name: value
-        for name, value in message.items()
-        if name not in _HINTS and name != "content" and value is not None
+        for name, value in without_hints(message).items()
+        if name != "content" and value is not None
     }
-    texts = [part.text for part in _parts(message.get("content"), "")]
-    return canonical({**fields, "content": texts})
+    return canonical({**fields, "content": _texts(message.get("content"))})
 
 
 def tool_key(tool: Any) -> str:
     """Return what must be equal for two tools to be the same."""
-    return canonical(_without_hints(tool))
+    return canonical(without_hints(tool))
 
 
 def tool_name(tool: Any) -> str:
@@ -251,143 +271,58 @@ def settings_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in names if body.get(name) is not None}
 
 
-def _objects(value: Any, name: str) -> tuple[Mapping[str, Any], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise InvalidRequestError(f"{name} is not a list of objects", param=name)
-    return tuple(value)
-
-
 def _read_chat(body: Mapping[str, Any]) -> ChatBody:
-    messages = _objects(body["messages"], "messages")
+    messages = objects(body["messages"], "messages")
     if not messages:
         raise InvalidRequestError("messages is an empty list; send at least one message", param="messages")
     return ChatBody(
-        tuple(map(_without_hints, messages)),
-        _objects(body.get("tools"), "tools"),
+        tuple(map(without_hints, messages)),
+        objects(body.get("tools"), "tools"),
         settings_of(body),
         source=body,
     )
 
 
-def _read_responses(body: Mapping[str, Any]) -> ChatBody:
-    messages: list[Mapping[str, Any]] = []
-    paths = []
-    if body.get("instructions"):
-        messages.append({"role": "system", "content": body["instructions"]})
-        paths.append("instructions")
-    given = body.get("input") or []
-    if isinstance(given, str):
-        messages.append({"role": "user", "content": given})
-        paths.append("input")
-    else:
-        for index, item in enumerate(_objects(given, "input")):
-            messages.append(item)
-            paths.append(f"input[{index}]")
-    return ChatBody(
-        tuple(messages),
-        _objects(body.get("tools"), "tools"),
-        settings_of(body),
-        paths=tuple(paths),
-        source=body,
-    )
+def _from_chat(chat: Chat, body: Mapping[str, Any]) -> ChatBody:
+    return ChatBody(chat.messages, chat.tools, settings_of(body), places=chat.places, source=body)
 
 
-def _is_anthropic(body: Mapping[str, Any]) -> bool:
-    if "system" in body:
-        return True
-    tools = body.get("tools")
-    if isinstance(tools, list) and any(
-        isinstance(tool, Mapping) and "input_schema" in tool for tool in tools
-    ):
-        return True
-    contents = [message.get("content") for message in _objects(body["messages"], "messages")]
-    return any(
-        isinstance(item, Mapping) and item.get("type") in {"tool_use", "tool_result", "thinking"}
-        for content in contents
-        if isinstance(content, list)
-        for item in content
-    )
+def _named_by_responses(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the responses API keeps inside other fields, under the names that templates know."""
+    names: dict[str, Any] = {}
+    reasoning, text = settings.get("reasoning"), settings.get("text")
+    if isinstance(reasoning, Mapping) and "effort" in reasoning:
+        names["reasoning_effort"] = reasoning["effort"]
+    if not isinstance(text, Mapping):
+        return names
+    if "verbosity" in text:
+        names["verbosity"] = text["verbosity"]
+    if isinstance(text.get("format"), Mapping):
+        kind = text["format"].get("type")
+        schema = {name: value for name, value in text["format"].items() if name != "type"}
+        names["response_format"] = {"type": kind, **({kind: schema} if schema else {})}
+    return names
 
 
-def _read_anthropic(body: Mapping[str, Any]) -> ChatBody:
-    """An Anthropic body as a chat: system first, tool uses as tool calls, tool results as messages."""
-    messages: list[Mapping[str, Any]] = []
-    paths: list[str] = []
-    if system := body.get("system"):
-        messages.append({"role": "system", "content": _plain_content(system)})
-        paths.append("system")
-    for index, message in enumerate(_objects(body["messages"], "messages")):
-        for made in _from_anthropic(message):
-            messages.append(made)
-            paths.append(f"messages[{index}]")
-    return ChatBody(
-        tuple(messages),
-        tuple(_anthropic_tool(tool) for tool in _objects(body.get("tools"), "tools")),
-        settings_of(body),
-        paths=tuple(paths),
-        source=body,
-    )
+def _translated(place: MessagePlace, rest: str) -> str:
+    """The path in the body as sent for what follows `messages[i]` in one that counts messages."""
+    if match := re.match(r"\.tool_calls\[(\d+)\](?:\.function\b)?", rest):
+        number = int(match[1])
+        call = place.calls[number] if number < len(place.calls) else place.path
+        behind = rest[match.end() :]
+        return call + (behind.replace(".arguments", f".{place.arguments}", 1))
+    if match := re.match(r"\.content(?:\[(\d+)\])?", rest):
+        number = int(match[1] or 0)
+        if number < len(place.texts) and (match[1] or len(place.texts) == 1):
+            return place.texts[number] + rest[match.end() :]
+        return place.path
+    return place.path + rest
 
 
-def _anthropic_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    plain: Mapping[str, Any] = _without_hints(tool)
-    if "input_schema" not in tool:
-        return plain
-    function = {("parameters" if name == "input_schema" else name): value for name, value in plain.items()}
-    return {"type": "function", "function": function}
-
-
-def _without_hints(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {name: item for name, item in value.items() if name not in _HINTS}
-
-
-def _from_anthropic(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return [message]
-    made: list[Mapping[str, Any]] = []
-    texts: list[Any] = []
-    calls: list[Any] = []
-    for block in content:
-        kind = block.get("type") if isinstance(block, Mapping) else "text"
-        if kind == "tool_use":
-            arguments = json.dumps(block.get("input", {}), ensure_ascii=False)
-            function = {"name": block.get("name", ""), "arguments": arguments}
-            calls.append({"id": block.get("id", ""), "type": "function", "function": function})
-        elif kind == "tool_result":
-            result = block.get("content") or ""
-            made.append(
-                {
-                    "role": "tool",
-                    "tool_call_id": block.get("tool_use_id", ""),
-                    "content": _plain_content(result),
-                }
-            )
-        elif kind not in {"thinking", "redacted_thinking"}:
-            texts.append(_without_hints(block))
-    if texts or calls or not made:
-        turn: dict[str, Any] = {"role": message.get("role"), "content": texts}
-        if calls:
-            turn["tool_calls"] = calls
-        made.append(turn)
-    return made
-
-
-def _plain_content(content: Any) -> Any:
-    return [_without_hints(block) for block in content] if isinstance(content, list) else content
-
-
-def _parts(content: Any, path: str) -> list[Part]:
-    own = path if path in {"system", "instructions", "input"} else f"{path}.content"
+def _texts(content: Any) -> list[str]:
     if isinstance(content, str):
-        return [Part(own, content)]
-    if not isinstance(content, Sequence):
-        return []
-    return [Part(f"{own}[{index}]", _part_text(item)) for index, item in enumerate(content)]
+        return [content]
+    return [_part_text(item) for item in content] if isinstance(content, Sequence) else []
 
 
 def _part_text(item: Any) -> str:

@@ -24,6 +24,9 @@ from anaphora.explain.records import PromptRecord, Render, RenderedPrompt
 MIN_CONTENT_TOKENS = 4
 """A run with fewer tokens of the caller is only the template's markup, which stands in every prompt."""
 
+_NESTED_SETTINGS = frozenset({TEMPLATE_ARGUMENTS, "reasoning", "text", "thinking", "output_config"})
+"""Settings that hold several, each with a name of its own."""
+
 _MESSAGE_PATH = re.compile(r"(messages)\[(\d+)\]")
 
 
@@ -209,6 +212,18 @@ class Comparison:
                 paths.append(_setting_path(name, old, new))
         return tuple(paths)
 
+    @cached_property
+    def rewritten_settings(self) -> tuple[str, ...]:
+        """The settings that hold the same in other bytes, and are why the texts part here."""
+        return tuple(
+            name
+            for name in (*SETTINGS, TEMPLATE_ARGUMENTS)
+            if canonical(old := self.old.body.settings.get(name))
+            == canonical(self.new.body.settings.get(name))
+            and not _same_bytes(old, self.new.body.settings.get(name))
+            and self._parts_later_with(replace(self.new.body, settings={**self.new.body.settings, name: old}))
+        )
+
     def _parts_later_with(self, body: ChatBody) -> bool:
         if self.num_common_chars == min(len(self.old.prompt.text), len(self.new.prompt.text)):
             return False  # the texts do not part
@@ -286,7 +301,7 @@ def _same_bytes(a: Any, b: Any) -> bool:
 
 
 def _setting_path(name: str, old: Any, new: Any) -> str:
-    if name != TEMPLATE_ARGUMENTS:
+    if name not in _NESTED_SETTINGS:
         return name
     old = old if isinstance(old, Mapping) else {}
     new = new if isinstance(new, Mapping) else {}
@@ -305,22 +320,25 @@ def _message_pair(old: ChatBody, new: ChatBody, index: int) -> TextPair:
         place = min(len(a), len(b))
         x, y = (c[place] if place < len(c) else Part("", "") for c in (a, b))
         return TextPair(y.path or x.path, x.text, y.text, index, place, role)
-    return _call_pair(old.messages[index], new.messages[index], new.path(index), index, role)
+    return _call_pair(old.messages[index], new.messages[index], new, index, role)
 
 
 def _call_pair(
-    old: Mapping[str, Any], new: Mapping[str, Any], path: str, index: int, role: str | None
+    old: Mapping[str, Any], new: Mapping[str, Any], body: ChatBody, index: int, role: str | None
 ) -> TextPair:
+    path = f"messages[{index}]"
     calls = zip(old.get("tool_calls") or (), new.get("tool_calls") or (), strict=False)
     for number, (a, b) in enumerate(calls):
+        place = f"{path}.tool_calls[{number}]"
         x, y = (str((call.get("function") or {}).get("arguments", "")) for call in (a, b))
         if x != y:
-            return TextPair(f"{path}.tool_calls[{number}].function.arguments", x, y, index, -1, role)
+            return TextPair(body.translated(f"{place}.function.arguments"), x, y, index, -1, role)
         if canonical(a) != canonical(b):
-            return TextPair(f"{path}.tool_calls[{number}]", canonical(a), canonical(b), index, -1, role)
+            return TextPair(body.translated(place), canonical(a), canonical(b), index, -1, role)
     names = [name for name in {**new, **old} if canonical(old.get(name)) != canonical(new.get(name))]
     name = names[0] if names else "content"
-    return TextPair(f"{path}.{name}", str(old.get(name) or ""), str(new.get(name) or ""), index, -1, role)
+    place = body.translated(f"{path}.{name}")
+    return TextPair(place, str(old.get(name) or ""), str(new.get(name) or ""), index, -1, role)
 
 
 def _message_at(region: Region, num_messages: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Kinds of rewritten history: by the template, by the tokenizer, by whoever drops, edits, moves or quotes."""
+"""Kinds of rewritten history: by whoever drops, edits, moves or quotes turns."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from anaphora.explain.alignment import common_length
 from anaphora.explain.bodies import ChatBody
-from anaphora.explain.comparison import Comparison, Region, TextPair, changed_ranges
+from anaphora.explain.comparison import Comparison, TextPair, changed_ranges
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.structure_kinds import keep_old_text
 
@@ -16,110 +16,20 @@ MIN_MOVED_CHARS = 16
 
 _CUT = re.compile(
     r"truncat|evict|omitted|summar|elided|redacted|removed|cleared|compact|condensed|pruned|trimmed|shortened|snipped"
-    r"|\[\s*(?:\.\.\.|…)\s*\]|no longer shown|not shown",
+    r"|\[\s*(?:\.\.\.|…)\s*\]|no longer shown|not shown"
+    r"|zusammenfass|gekürzt|ausgelassen|résum|tronqu|resumen|resumo|truncad|omitid|riassunt|troncat|samenvatting"
+    r"|сокращ|обрезан|摘要|总结|總結|省略|截断|要約|요약|생략",
+    re.IGNORECASE,
+)
+_EARLIER = re.compile(
+    r"continu(?:ed|ing|ation) (?:from|of)"
+    r"|(?:previous|earlier|prior|past) (?:conversation|session|messages|turns|chat|context)"
+    r"|(?:conversation|chat|session|context)[\s_-]+(?:so far|summary|history|was|has been)"
+    r"|summary of (?:the|this|our|what)|bisherig|jusqu['’]ici|conversation précédente|hasta ahora|até agora|finora"
+    r"|之前|此前|以上对话|これまで|이전|предыдущ",
     re.IGNORECASE,
 )
 _SNIPPET_CHARS = 60
-
-
-def template(c: Comparison) -> Finding | None:
-    """K6: the caller sent the same, and the template wrote something else."""
-    if not c.has_diverged or c.is_retokenised or c.tools_changed_text or c.changed_settings:
-        return None
-    if c.new.body.prompt is not None or c.old.body.prompt is not None:
-        return None
-    old, new = c.old_region(), c.new_region()
-    if not _is_templates_doing(c, old, new):
-        return None
-    place = c.num_common_chars
-    if "template-preamble" in {old.name, new.name} and not (old.message or new.message):
-        path = "template-preamble"
-        advice = (
-            "The template itself writes something that changes before your messages. "
-            "Fix it with --chat-template or a template argument."
-        )
-    else:
-        span = c.new.prompt.span_at(min(place, len(c.new.prompt.text) - 1))
-        path = c.new.body.translated(span.path) if span else "messages"
-        advice = (
-            f"You sent the same turn, and the chat template rendered it differently ({path}) once it became history. "
-            "Use preserve_thinking, or --stable-history."
-        )
-    return Finding(
-        code="template",
-        advice=advice,
-        path=path,
-        old=c.old.prompt.text[place : place + _SNIPPET_CHARS],
-        new=c.new.prompt.text[place : place + _SNIPPET_CHARS],
-        fix=lambda: _stable_render(c),
-    )
-
-
-def _is_templates_doing(c: Comparison, old: Region, new: Region) -> bool:
-    equal = c.num_equal_messages
-    num_old, num_new = len(c.old_keys), len(c.new_keys)
-    at = [_place(old, num_old), _place(new, num_new)]
-    if max(at) < equal:
-        return True
-    # One request goes on where the other asks for a reply: the reply's header is the template's in both.
-    if equal == num_old == at[0] and num_new > num_old and at[1] == equal:
-        return c.new.body.messages[equal].get("role") == "assistant" and _is_header_other(c)
-    if equal == num_new == at[1] and num_old > num_new and at[0] == equal:
-        return c.old.body.messages[equal].get("role") == "assistant" and _is_header_other(c)
-    return False
-
-
-def _place(region: Region, num_messages: int) -> int:
-    """Return the message that holds a region: -1 before all messages, their number behind the last one."""
-    if region.message is not None:
-        return region.message
-    return num_messages if region.name in {"generation-prompt", ""} else -1
-
-
-def _is_header_other(c: Comparison) -> bool:
-    """Whether the invitation to reply holds something that the same turn does not have as history."""
-    return min(len(c.old.prompt.text), len(c.new.prompt.text)) > c.num_common_chars
-
-
-def _stable_render(c: Comparison) -> Fix:
-    num_same = c.num_behind + max(0, c.runs[0].old_start - c.num_matched) if c.runs else 0
-    kept = c.num_matched + num_same if c.runs else len(c.old_ids)
-    grown = (c.runs[0].old_start - c.runs[0].new_start) if c.runs else len(c.old_ids) - c.num_matched
-    return Fix("keep the history as it was rendered", common=(kept, len(c.new_ids) + max(0, grown)))
-
-
-def retokenised(c: Comparison) -> Finding | None:
-    """K7: the same characters, cut into other tokens."""
-    if not c.is_retokenised:
-        return None
-    old, new, start = c.old.prompt, c.new.prompt, c.num_matched
-    span = new.span_at(min(new.char_of(start), len(new.text) - 1))
-    path = c.new.body.translated(span.path) if span else "prompt" if c.new.body.prompt is not None else None
-    return Finding(
-        code="retokenised",
-        advice="The same text was encoded to other tokens. Use --splice-generated-tokens, or send ids.",
-        path=path,
-        old=_split(c.old.prompt.char_of, old.text, start, len(c.old_ids)),
-        new=_split(c.new.prompt.char_of, new.text, start, len(c.new_ids)),
-        fix=lambda: _spliced(c),
-    )
-
-
-def _split(char_of: Any, text: str, start: int, end: int) -> str:
-    pieces = [text[char_of(i) : char_of(i + 1)] for i in range(start, min(start + 4, end))]
-    return "|".join(pieces)
-
-
-def _spliced(c: Comparison) -> Fix:
-    old = c.old.prompt
-    kept = sum(old.char_of(i + 1) <= c.num_common_chars for i in range(c.num_matched, len(c.old_ids)))
-    return Fix(
-        "keep the generated tokens", common=(c.num_matched + kept, max(len(c.new_ids), c.num_matched + kept))
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Turns
 
 
 def history_dropped(c: Comparison) -> Finding | None:
@@ -184,7 +94,7 @@ def history_edited(c: Comparison) -> Finding | None:
         return None
     if helper_call(c) is not None:
         return None  # a new conversation about the old one
-    if pair.role is None and not _says_cut(pair):
+    if pair.role is None and not _says_cut(pair) and not _stands_for_several(c):
         return None
     if pair.is_system and not (pair.index > 0 and _says_cut(pair)):
         return None
@@ -193,6 +103,7 @@ def history_edited(c: Comparison) -> Finding | None:
     is_cut_reply = is_shorter and is_history and pair.role in {"assistant", "tool"}
     is_summary = _says_cut(pair) and (aligned or c.is_version or is_cut_reply or _is_compaction(c, pair))
     is_same_turn = (aligned and (c.is_version or is_shorter)) or (c.is_version and is_shorter)
+    is_same_turn = is_same_turn or _stands_for_several(c)
     if not is_summary and not (is_same_turn and is_history and not _is_text_moved(c, pair)):
         return None
     how = "summarised or cut" if _says_cut(pair) else "shortened" if is_shorter else "edited"
@@ -216,7 +127,16 @@ def _says_cut(pair: TextPair) -> bool:
 def _is_compaction(c: Comparison, pair: TextPair) -> bool:
     """Whether one message stands in place of several, so that the list did not grow as lists of turns do."""
     is_quoting = len(pair.new) > len(pair.old) * 2 and len(c.new_keys) == pair.index + 1
+    is_quoting = is_quoting and not _EARLIER.search(pair.new)
     return len(c.old_keys) - pair.index >= 2 and len(c.new_keys) <= len(c.old_keys) and not is_quoting
+
+
+def _stands_for_several(c: Comparison) -> bool:
+    """Whether some turns stand where there were more of them, before turns that both requests have."""
+    start = c.num_equal_messages
+    places = {key: index for index, key in reversed(list(enumerate(c.new_keys))) if index > start}
+    old = next((i for i in range(start + 1, len(c.old_keys)) if c.old_keys[i] in places), None)
+    return old is not None and places[c.old_keys[old]] < old
 
 
 def history_moved(c: Comparison) -> Finding | None:
@@ -225,7 +145,7 @@ def history_moved(c: Comparison) -> Finding | None:
     if pair is None or pair.index < 0 or not c.has_diverged or c.tools_changed_text:
         return None
     found = _moved(c, pair)
-    if found is None:
+    if found is None or helper_call(c) is not None:
         return None
     text, source, target = found
     return Finding(
@@ -241,6 +161,10 @@ def history_moved(c: Comparison) -> Finding | None:
 
 def _moved(c: Comparison, pair: TextPair) -> tuple[str, str, str] | None:
     """A text that stands in one message of the earlier request and in another of this one: (text, from, to)."""
+    if (shift := _shift(c)) > 0:
+        texts = c.old.body.parts(pair.index)
+        before, behind = c.old.body.path(pair.index), c.new.body.path(pair.index + shift)
+        return (texts[0].text if texts else before, before, behind)
     old_texts, new_texts = _all_texts(c.old.body), _all_texts(c.new.body)
     candidates = [
         *((text, True) for text in _lost_texts(c.old.body, c.new.body, pair, is_old=True)),
@@ -255,9 +179,20 @@ def _moved(c: Comparison, pair: TextPair) -> tuple[str, str, str] | None:
         # What both requests have there did not move.
         homes = [index for index in homes if index not in own]
         if homes:
-            here, there = f"messages[{pair.index}]", f"messages[{homes[0]}]"
+            mine, other = (c.old.body, c.new.body) if is_old else (c.new.body, c.old.body)
+            here, there = mine.path(pair.index), other.path(homes[0])
             return (text, here, there) if is_old else (text, there, here)
     return None
+
+
+def _shift(c: Comparison) -> int:
+    """By how many messages all that the earlier request goes on with stands further back now; 0 if it does not."""
+    start = c.num_equal_messages
+    rest = c.old_keys[start:]
+    if len(rest) == 1 and len(rest[0]) < MIN_MOVED_CHARS + len('{"content":[""],"role":"user"}'):
+        return 0
+    places = [i for i in range(start + 1, len(c.new_keys)) if rest and c.new_keys[i] == rest[0]]
+    return next((i - start for i in places[:8] if c.new_keys[i : i + len(rest)] == rest), 0)
 
 
 def _is_text_moved(c: Comparison, pair: TextPair) -> bool:

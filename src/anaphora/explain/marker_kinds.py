@@ -1,6 +1,7 @@
 """K18: cache markers that cannot work under the rules of hosted services. Inferred: these are not our rules."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from anaphora.explain.values import pieces
 MAX_MARKERS = 4
 LOOKBACK_BLOCKS = 20
 MIN_PREFIX_TOKENS = 1024
+_VOLATILE = frozenset({"uuid", "ulid", "epoch"})
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
 
 
@@ -20,14 +22,19 @@ class Block(NamedTuple):
     path: str
     text: str
     marker: Mapping[str, Any] | None
+    size: int = 0
 
 
-def marker(record: PromptRecord) -> Finding | None:
-    """Name the first marker that is missing, one too many, or where nothing can be found again."""
+def marker(record: PromptRecord, earlier: PromptRecord | None = None) -> Finding | None:
+    """Name the first marker that is missing, one too many, or where nothing can be found again.
+
+    What stood in the earlier request too did not change, whatever it looks like.
+    """
     body = record.body.source
     blocks = list_blocks(body)
     places = [i for i, block in enumerate(blocks) if block.marker is not None]
-    found = _wrong_marker(body, blocks, places, len(record.token_ids))
+    kept = {block.text for block in list_blocks(earlier.body.source)} if earlier is not None else set()
+    found = _wrong_marker(body, blocks, places, len(record.token_ids), kept)
     if found is None:
         return None
     path, advice = found
@@ -35,7 +42,7 @@ def marker(record: PromptRecord) -> Finding | None:
 
 
 def _wrong_marker(
-    body: Mapping[str, Any], blocks: list[Block], places: list[int], num_tokens: int
+    body: Mapping[str, Any], blocks: list[Block], places: list[int], num_tokens: int, kept: AbstractSet[str]
 ) -> tuple[str, str] | None:
     options = body.get("prompt_cache_options")
     is_explicit = isinstance(options, Mapping) and options.get("mode") == "explicit"
@@ -53,7 +60,7 @@ def _wrong_marker(
         )
     if wrong := _wrong_order(blocks, places):
         return wrong
-    volatile = next((p for p in places if any(piece.kind for piece in pieces(blocks[p].text))), None)
+    volatile = next((p for p in places if blocks[p].text not in kept and _is_volatile(blocks[p].text)), None)
     if volatile is not None:
         path = blocks[volatile].path
         return (
@@ -72,16 +79,32 @@ def _wrong_marker(
                 f"{LOOKBACK_BLOCKS}. Put one at {path}."
             ),
         )
-    if num_tokens < MIN_PREFIX_TOKENS:
-        path = blocks[places[0]].path
+    marked = _num_marked_tokens(blocks, places[-1], num_tokens)
+    if marked < MIN_PREFIX_TOKENS:
+        path = blocks[places[-1]].path
         return (
             path,
             (
-                f"The prompt has {num_tokens:,} tokens; hosted services ignore markers below "
-                f"{MIN_PREFIX_TOKENS:,} (512 to 4,096 by model)."
+                f"The last marker, at {path}, stands behind about {marked:,} tokens; hosted services ignore markers "
+                f"below {MIN_PREFIX_TOKENS:,} (512 to 4,096 by model)."
             ),
         )
     return None
+
+
+def _is_volatile(text: str) -> bool:
+    """Whether a text holds what is hardly ever the same twice: a time of day, or an id made anew."""
+    return any(
+        piece.kind in _VOLATILE
+        or (piece.kind == "time" and ":" in piece.text and any(c in piece.text for c in "-/, T"))
+        for piece in pieces(text)
+    )
+
+
+def _num_marked_tokens(blocks: list[Block], place: int, num_tokens: int) -> int:
+    """About how many tokens stand up to a marker, by the share of characters."""
+    sizes = [block.size for block in blocks]
+    return num_tokens * sum(sizes[: place + 1]) // max(1, sum(sizes))
 
 
 def _wrong_order(blocks: list[Block], places: list[int]) -> tuple[str, str] | None:
@@ -103,11 +126,13 @@ def _put_one(blocks: list[Block]) -> str:
 def list_blocks(body: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a body that may carry a marker: tools, system, then messages."""
     blocks = [_block(f"tools[{i}]", tool, "") for i, tool in enumerate(_list(body.get("tools")))]
-    system = body.get("system")
-    blocks += _content_blocks("system", system, None) if system else []
-    for i, message in enumerate(_list(body.get("messages"))):
-        if isinstance(message, Mapping):
-            blocks += _content_blocks(f"messages[{i}].content", message.get("content"), message)
+    for name in ("system", "instructions"):
+        if given := body.get(name):
+            blocks += _content_blocks(name, given, None)
+    for name in ("messages", "input"):
+        for i, message in enumerate(_list(body.get(name))):
+            if isinstance(message, Mapping):
+                blocks += _content_blocks(f"{name}[{i}].content", message.get("content"), message)
     return blocks
 
 
@@ -120,7 +145,8 @@ def _content_blocks(path: str, content: Any, message: Mapping[str, Any] | None) 
 def _block(path: str, owner: Any, text: str) -> Block:
     marks = [owner[name] for name in _MARKS if isinstance(owner, Mapping) and owner.get(name)]
     found = marks[0] if marks else None
-    return Block(path, text, found if found is None or isinstance(found, Mapping) else {})
+    size = len(text) or len(str(owner))
+    return Block(path, text, found if found is None or isinstance(found, Mapping) else {}, size)
 
 
 def _text(part: Any) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 _STAMP = re.compile(
-    r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req|trace)[-_]?(?:id)?=.*)$",
+    r"^(?:x-anthropic-billing-header:.*|[\w-]+: .*\b(?:cch|req(?:uest)?|trace)[-_]?(?:id)?=.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
 

@@ -61,11 +61,12 @@ def tool_set(c: Comparison) -> Finding | None:
     path = _tool_path(c)
     values = [at_path(record.body.tools, path) for record in (c.old, c.new)]
     is_edit = "." in path and None not in values
+    place = c.new.body.translated(path)
     return Finding(
         code="tool_set",
         advice=f"The tools differ: {_tool_changes(c)}. Send the same tools on every turn, and forbid "
         "calls with tool_choice.",
-        path=path,
+        path=place,
         old=_shown(values[0]) if is_edit else ", ".join(map(tool_name, c.old.body.tools)),
         new=_shown(values[1]) if is_edit else ", ".join(map(tool_name, c.new.body.tools)),
         fix=lambda: Fix(
@@ -216,6 +217,8 @@ def json_written(c: Comparison) -> Finding | None:
         return None
     if c.tools_changed_text:
         return _json_tools(c)
+    if c.rewritten_settings:
+        return _json_setting(c, c.rewritten_settings[0])
     pair = c.pair
     if pair is None or not c.has_diverged or c.changed_settings:
         return None
@@ -239,6 +242,7 @@ def _json_tools(c: Comparison) -> Finding | None:
     if old != new:
         return None
     path = difference_path(list(c.old.body.tools), list(c.new.body.tools), "tools") or "tools"
+    path = c.new.body.translated(path)
     is_order = canonical_in_order(c.old.body.tools) != canonical_in_order(c.new.body.tools)
     place = c.num_common_chars
     texts = [record.prompt.text[max(0, place - 20) : place + 60] for record in (c.old, c.new)]
@@ -250,6 +254,17 @@ def _json_tools(c: Comparison) -> Finding | None:
         fix=lambda: Fix(
             "send the same bytes", bodies=(c.old.body, replace(c.new.body, tools=c.old.body.tools))
         ),
+    )
+
+
+def _json_setting(c: Comparison, name: str) -> Finding:
+    old, new = c.old.body.settings, c.new.body.settings
+    return _json_finding(
+        is_order=canonical_in_order(old[name]) != canonical_in_order(new[name]),
+        path=name,
+        old=_shown(old[name]),
+        new=_shown(new[name]),
+        fix=lambda: Fix("send the same bytes", bodies=(c.old.body, replace(c.new.body, settings=old))),
     )
 
 
@@ -309,12 +324,13 @@ _SPLITS = (
         r"|(?=<(?:doc|document|passage|chunk|result|item|context)\b)",
         re.IGNORECASE,
     ),
-    re.compile(r"\n\s*\n|\n-{3,}\n|\n={3,}\n"),
+    re.compile(r"\n[ \t]*\n|\n-{3,}\n|\n={3,}\n"),
     re.compile(
-        r"\n(?=\s*(?:\[\d+\]|\d+[.)]|#+\s|[-*•]\s|doc(?:ument)?\s*#?\d+|source\s*#?\d+))", re.IGNORECASE
+        r"\n(?=[ \t]{0,8}(?:\[\d+\]|\(?\d+[.)]|#+\s|[-*•]\s|doc(?:ument)?\s?#?\d+|source\s?#?\d+))",
+        re.IGNORECASE,
     ),
     re.compile(r"\n"),
-    re.compile(r"\s+(?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s*#?\d+\s*[:.])", re.IGNORECASE),
+    re.compile(r"[ \t](?=\[\w{1,12}\]\s|(?:doc(?:ument)?|source|passage)\s?#?\d{1,6}\s?[:.])", re.IGNORECASE),
 )
 
 

@@ -1,4 +1,4 @@
-"""Kinds by the form of what differs: a value, a client's stamp, the name of a user, a doubled special token."""
+"""Kinds by the form of what differs: a value, a client's stamp, a doubled special token."""
 
 import re
 from collections.abc import Sequence
@@ -10,45 +10,21 @@ from anaphora.explain.comparison import Comparison, TextPair
 from anaphora.explain.finding import Finding, Fix
 from anaphora.explain.records import PromptRecord, RenderedPrompt
 from anaphora.explain.stamps import stamp_at
+from anaphora.explain.structure_kinds import retrieved_docs_reordered
 from anaphora.explain.values import NAMES, ValuePair, changed_values, is_labelled_id
 
 _WINDOW_BEFORE, _WINDOW_BEHIND = 200, 600
 MIN_ALIGNED_CHARS = 8
-"""So much text must be equal again behind a value in the last message, where nothing else can be lost."""
+"""So much text must be equal again behind a word that is taken for a value by its label alone."""
+
+MIN_LAST_CHARS = 16
+"""So much behind a value in the last message, where nothing else can be lost."""
 
 _MAX_FRONT_CHARS = 40
 """A doubled begin-of-text token shows before this."""
 
 _MARKUP = re.compile(r"<[^<>\s]{1,30}>|\[[A-Z_]{2,12}\]")
 _MARKUP_TWICE = re.compile(rf"({_MARKUP.pattern})\1")
-_USER_WORD = (
-    r"(?:user|account|customer|client|member|tenant|conversation|caller|employee|subscriber|patient|student|owner"
-    r"|contact|organi[sz]ation|org|workspace|username|login|profile|person)"
-)
-_USER_FIELD = (
-    r"(?:id|name|no|number|nr|handle|e-?mail(?:\s+address)?|address|full name|first name|uuid|key"
-    r"|ref(?:erence)?)"
-)
-_OPENERS = r"[\s\"'`“(<>{\[]*"
-_USER_LABEL = re.compile(
-    rf"\b(?:{_USER_WORD}(?:['’]s)?[\s_\"'-]*(?:[:={{\s\"']*{_USER_FIELD}[\"']?)?\.?\s*(?:is|=|:|#|named|called)?"
-    rf"|(?:logged|signed)\s+in\s+as){_OPENERS}\Z",
-    re.IGNORECASE,
-)
-_NAME_LABEL = re.compile(
-    r"\b(?i:my\s+name\s+is|names?(?:\s+is)?|named|called|assisting|assist|helping|help|talking\s+(?:to|with)"
-    r"|speaking\s+(?:to|with)|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
-    r"|(?:logged|signed)\s+in\s+as|address(?:ed)?\s+(?:the\s+\w+|them|him|her)?\s*(?:to|as)|welcome|hello|hi|dear"
-    r"|greet|mr|ms|mrs|dr)\.?\s*[:,=]?"
-    rf"{_OPENERS}(?:[A-Z][\w'’-]*\.?\s+){{0,2}}\Z",
-)
-_NO_PERSON = re.compile(
-    r"\b(?:product|company|brand|app|application|service|bot|assistant|model|team|plan|project|file|function|tool"
-    r"|agent|shop)\b[^.\n]{0,24}\b(?:is|named|called)\b[^.\n]{0,16}\Z",
-    re.IGNORECASE,
-)
-_NAME = re.compile(r"(?:(?:Dr|Mr|Mrs|Ms|Prof|St|[A-Z])\. ?)*[A-Z][\w'’-]*(?: (?:[A-Z]\.|[A-Z][\w'’-]*))*")
-_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}")
 
 
 def special_tokens(c: Comparison) -> Finding | None:
@@ -145,60 +121,6 @@ def _is_first_system(c: Comparison, pair: TextPair) -> bool:
     return pair.path == "prompt" or (pair.index == 0 and pair.is_system and c.num_equal_messages == 0)
 
 
-def user_in_system(c: Comparison) -> Finding | None:
-    """A user's name, e-mail or id in the system text, so that users cannot share it."""
-    pair = c.pair
-    if c.is_retokenised or pair is None or not pair.is_system or not _is_at(c, pair):
-        return None
-    start = _word_start(pair.new, pair.offset)
-    if _word_start(pair.old, pair.offset) != start:
-        return None
-    before = pair.new[max(0, start - 80) : start].rpartition("\n")[2]
-    old, new = _user_value(pair.old, start), _user_value(pair.new, start)
-    is_email = _EMAIL.match(pair.old, start) and _EMAIL.match(pair.new, start)
-    is_named = (
-        _is_name(old) and _is_name(new) and _NAME_LABEL.search(before) and not _NO_PERSON.search(before)
-    )
-    is_labelled = _USER_LABEL.search(before) and max(len(old), len(new)) <= 64
-    if not (is_email or is_named or is_labelled or _is_users_own(c, old, new)) or not old or not new:
-        return None
-    return Finding(
-        code="user_in_system",
-        certainty="inferred",
-        advice=f"{pair.path} names the user. Move the name behind the shared part, so that users share it.",
-        path=pair.path,
-        old=old,
-        new=new,
-        fix=lambda: _move_values(c, pair, "move the user's name to the last user turn", old, new),
-    )
-
-
-def _word_start(text: str, offset: int) -> int:
-    start = offset
-    while start and (text[start - 1].isalnum() or text[start - 1] in "_@.+'-’"):
-        start -= 1
-    return start
-
-
-def _user_value(text: str, start: int) -> str:
-    match = (
-        _EMAIL.match(text, start) or _NAME.match(text, start) or re.compile(r"[\w@.+-]*\w").match(text, start)
-    )
-    return match[0] if match else ""
-
-
-def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
-
-
-def _is_users_own(c: Comparison, old: str, new: str) -> bool:
-    values = [
-        [str(body.source.get(name)) for name in ("user", "safety_identifier") if body.source.get(name)]
-        for body in (c.old.body, c.new.body)
-    ]
-    return old in values[0] and new in values[1]
-
-
 def volatile_value(c: Comparison) -> Finding | None:
     """K1: a clock, an id, a counter … in what the caller wrote."""
     if c.is_retokenised:
@@ -206,13 +128,15 @@ def volatile_value(c: Comparison) -> Finding | None:
     if c.tools_changed_text:
         return _volatile_tool(c)
     pair = c.pair
-    if pair is None or not _is_at(c, pair):
+    if pair is None or not is_at(c, pair):
         return None
     found = _value_at(pair)
     if found is None:
         return None
     value, num_aligned = found
-    if _is_last_message(c, pair) and num_aligned < MIN_ALIGNED_CHARS:
+    if retrieved_docs_reordered(c) is not None:
+        return None  # what differs is which text stands here, not a value in it
+    if _is_last_message(c, pair) and num_aligned < MIN_LAST_CHARS:
         return None
     return Finding(
         code="volatile_value",
@@ -222,7 +146,7 @@ def volatile_value(c: Comparison) -> Finding | None:
         path=pair.path,
         old=value.old,
         new=value.new,
-        fix=lambda: _move_values(
+        fix=lambda: move_values(
             c, pair, f"move {NAMES[value.kind]} to the last user turn", value.old, value.new
         ),
     )
@@ -272,7 +196,7 @@ def _volatile_tool(c: Comparison) -> Finding | None:
     found = _value_at(TextPair(path, old, new))
     if found is None:
         return None
-    value = found[0]
+    value, path = found[0], c.new.body.translated(path)
     return Finding(
         code="volatile_value",
         certainty="inferred",
@@ -288,7 +212,7 @@ def _volatile_tool(c: Comparison) -> Finding | None:
     )
 
 
-def _is_at(c: Comparison, pair: TextPair) -> bool:
+def is_at(c: Comparison, pair: TextPair) -> bool:
     """Whether the prompts part in this text, and not in what the template wrote before it."""
     if c.changed_settings or not c.has_diverged:
         return False
@@ -298,12 +222,12 @@ def _is_at(c: Comparison, pair: TextPair) -> bool:
     return region.name != "template-preamble" and (region.message is None or region.message >= pair.index)
 
 
-def _move_values(c: Comparison, pair: TextPair, change: str, old: str, new: str) -> Fix | None:
+def move_values(c: Comparison, pair: TextPair, change: str, old: str, new: str) -> Fix | None:
     """Take the changing values out of a text, and put them behind the last user turn of each request."""
     pairs, _ = changed_values(pair.old, pair.new)
     values = [(p.old, p.new, p.old_start, p.new_start) for p in pairs]
     if not any(value[0] == old for value in values):
-        start = _word_start(pair.new, pair.offset)
+        start = word_start(pair.new, pair.offset)
         values = [(old, new, start, start)]
     old_text, new_text = pair.old, pair.new
     for old_value, new_value, old_start, new_start in reversed(values):
@@ -328,6 +252,14 @@ def _with_moved(body: ChatBody, pair: TextPair, text: str, value: str) -> ChatBo
         return edited
     parts = edited.parts(users[-1])
     return edited.with_part(users[-1], len(parts) - 1, f"{parts[-1].text}\n{value}") if parts else edited
+
+
+def word_start(text: str, offset: int) -> int:
+    """Return where the word begins that holds a place; an address and a name with a hyphen are one word."""
+    start = offset
+    while start and (text[start - 1].isalnum() or text[start - 1] in "_@.+'-’"):
+        start -= 1
+    return start
 
 
 def _edit_pair(c: Comparison, pair: TextPair, change: str, old: str, new: str) -> Fix | None:

@@ -4,10 +4,18 @@ The order in which codes are tried is that of docs/explain.md: the first that ap
 others go under `also`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anaphora.explain import history_kinds, marker_kinds, structure_kinds, value_kinds
+from anaphora.explain import (
+    history_kinds,
+    marker_kinds,
+    render_kinds,
+    structure_kinds,
+    user_kinds,
+    value_kinds,
+)
 from anaphora.explain.alignment import common_length
 from anaphora.explain.books import bypassed, partition
 from anaphora.explain.comparison import Comparison
@@ -38,7 +46,7 @@ CACHE_CAUSES = (
 CONTENT_FINDERS: tuple[Finder, ...] = (
     value_kinds.special_tokens,
     value_kinds.client_stamp,
-    value_kinds.user_in_system,
+    user_kinds.user_in_system,
     value_kinds.volatile_value,
     structure_kinds.tool_order,
     structure_kinds.tool_set,
@@ -46,8 +54,8 @@ CONTENT_FINDERS: tuple[Finder, ...] = (
     structure_kinds.whitespace,
     structure_kinds.unicode,
     structure_kinds.json_written,
-    history_kinds.template,
-    history_kinds.retokenised,
+    render_kinds.template,
+    render_kinds.retokenised,
     structure_kinds.retrieved_docs_reordered,
     history_kinds.history_dropped,
     history_kinds.history_edited,
@@ -283,7 +291,7 @@ class _Verdict:
         return [finding for finder in CONTENT_FINDERS if (finding := finder(c)) is not None]
 
     def _marker(self) -> Finding | None:
-        return marker_kinds.marker(self._request)
+        return marker_kinds.marker(self._request, self._nearest)
 
     def _architecture(self) -> Finding | None:
         sub = next((sub for sub in _ARCHITECTURE if self._books.get(sub)), None)
@@ -308,9 +316,11 @@ class _Verdict:
             words = "The two requests share no whole part, and neither is a version of the other."
             return Finding(code="never_seen", advice=words)
         horizon = "" if self._case.is_horizon_whole else " within what is remembered"
+        reused = self._case.lookup.reused_tokens
+        opening = f"; it shares only its opening, {reused:,} tokens, with another" if reused else ""
         return Finding(
             code="never_seen",
-            advice=f"First time we see this prompt{horizon}.",
+            advice=f"First time we see this prompt{horizon}{opening}.",
             certainty="known" if self._case.is_horizon_whole else "inferred",
         )
 
@@ -386,6 +396,8 @@ class _Verdict:
             return advice
         wasted = f" {lost:,} tokens behind the change were computed again." if lost else ""
         change, reused = self._fix.change, self._fix.reused_tokens
+        if reused == self._case.lookup.reused_tokens:
+            return f"{advice}{wasted} To {change} alone would not have reused more than {reused:,} tokens."
         return f"{advice}{wasted} To {change} would have reused {reused:,} of {self._num_tokens:,} tokens."
 
 
@@ -400,7 +412,11 @@ def _is_stranger(c: Comparison) -> bool:
         return False
     if c.new.body.prompt is not None or c.old.body.prompt is not None:
         return not c.is_version
-    return c.num_equal_messages == 0 and not c.is_version
+    has_tools = any(
+        re.fullmatch(r"tools\[\d+\]", span.path) and 0 < span.token_end <= c.num_matched
+        for span in c.new.prompt.spans
+    )
+    return c.num_equal_messages == 0 and not c.is_version and not has_tools
 
 
 def _trimmed(text: str | None) -> str | None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from anaphora.errors import RequestError
 from anaphora.explain.bodies import ChatBody
 from anaphora.explain.comparison import Comparison
-from anaphora.explain.history_kinds import helper_call, retokenised
+from anaphora.explain.history_kinds import helper_call
 from anaphora.explain.records import PromptRecord, Render
+from anaphora.explain.render_kinds import retokenised
 from anaphora.lint.log import Log, opening_of
 from anaphora.lint.spots import Source
 from anaphora.lint.suspect import Suspect, against, trimmed

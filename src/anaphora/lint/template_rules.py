@@ -9,8 +9,8 @@ from anaphora.errors import RequestError
 from anaphora.explain.alignment import common_length
 from anaphora.explain.bodies import ChatBody
 from anaphora.explain.comparison import Comparison
-from anaphora.explain.history_kinds import template
 from anaphora.explain.records import Render
+from anaphora.explain.render_kinds import template
 from anaphora.lint.log import Log
 from anaphora.lint.suspect import Severity, Suspect, against
 

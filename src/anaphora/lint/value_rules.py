@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from anaphora.explain.bodies import tool_name
 from anaphora.explain.comparison import Comparison, changed_ranges
-from anaphora.explain.value_kinds import user_in_system
+from anaphora.explain.user_kinds import user_in_system
 from anaphora.explain.values import NAMES, Piece, changed_values
 from anaphora.lint.log import Log
 from anaphora.lint.snippets import Snippets
