@@ -18,6 +18,7 @@
     - NotEnoughMemoryError    the page pool cannot hold one full-length request
     - PortInUseError          the address cannot be bound
     - MissingExtraError       an optional package is not installed
+  + TargetError             the server to be measured is absent, or does not answer as it should
   + EngineError             we are at fault: 5xx
     - EngineDeadError         the engine thread has stopped
     - ShuttingDownError       the server is stopping and takes no new requests
@@ -109,6 +110,10 @@ class PortInUseError(StartError):
 
 class MissingExtraError(StartError):
     """An optional package is not installed; the message holds the command to run."""
+
+
+class TargetError(AnaphoraError):
+    """The server to be measured is absent, or does not answer as it should; the message is one line for a person."""
 
 
 class EngineError(AnaphoraError):

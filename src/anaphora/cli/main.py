@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from anaphora.cli import explain, pull, serve
+from anaphora.cli import bench, explain, pull, serve
 from anaphora.errors import AnaphoraError
 
-COMMANDS = (serve, explain, pull)
+COMMANDS = (serve, bench, explain, pull)
 
 
 class Parser(argparse.ArgumentParser):

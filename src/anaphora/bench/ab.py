@@ -1,0 +1,137 @@
+"""Caching on against caching off: two servers, asked in turns; and the throughput when nothing can be reused."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anaphora.bench.evidence import timing
+from anaphora.bench.experiment import Bench, Conclusion, compare_texts, ms, percent, share_cached, ttft
+from anaphora.bench.measurement import Log
+from anaphora.bench.session import Plan, Session
+from anaphora.bench.statistics import interleaved, median, ratio_interval
+from anaphora.bench.target import Target
+
+SIDES = ("on", "off")
+UNITS = (("cold",), ("warm", "control"), ("batch",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbExperiment:
+    """In each round both servers get the same arms, one server after the other in random order.
+
+    The first server is the one with caching on. `batch` are never-seen prompts at once: the work at no hits.
+    """
+
+    tokens: int = 1000
+    rounds: int = 5
+    output_tokens: int = 16
+    batch: int = 4
+    name: str = "ab"
+    same_length: bool = True
+    as_planned: bool = True
+
+    @property
+    def loop(self) -> str:
+        """How requests wait for each other."""
+        return f"closed, one request at a time; the arm `batch`: {self.batch} at once"
+
+    @property
+    def num_requests(self) -> int:
+        """For each server a priming one, cold, warm, control and a batch a round."""
+        return 2 * self.rounds * (4 + self.batch)
+
+    @property
+    def longest(self) -> int:
+        """Prompt and output."""
+        return self.tokens + self.output_tokens
+
+    async def measure(self, bench: Bench) -> None:
+        """Ask both servers in turns."""
+        servers = dict(zip(SIDES, bench.sessions, strict=True))
+        for number in range(self.rounds):
+            repeated = await bench.session.prompts.fresh(self.tokens)
+            for side in bench.order.sample(SIDES, 2):
+                session = servers[side]
+                plan = Plan(arm="prime", number=number, max_tokens=self.output_tokens, phase="prime")
+                await session.prime(repeated, plan)
+                for _, arm in interleaved(bench.order, 1, UNITS):
+                    plan = Plan(arm=f"{side} {arm}", number=number, max_tokens=self.output_tokens)
+                    if arm == "batch":
+                        await self._send_batch(session, plan)
+                    elif arm == "warm":
+                        await session.send(
+                            repeated, _planned(plan, repeated.num_tokens if side == "on" else 0)
+                        )
+                    else:
+                        await session.send(await session.prompts.fresh(self.tokens), plan)
+
+    async def _send_batch(self, session: Session, plan: Plan) -> None:
+        prompts = [await session.prompts.fresh(self.tokens) for _ in range(self.batch)]
+        found = await session.together(prompts, self.output_tokens)
+        session.record_together(prompts, [plan] * len(prompts), found)
+        await session.settle()
+
+    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+        """Compare the two, warm and at no hits."""
+        conclusion = Conclusion(doubts=_differences(targets))
+        on, off = log.good("on warm"), log.good("off warm")
+        by_clock = timing(on, off, 1.0, rng)
+        facts = (
+            f"the same prompt of {self.tokens:,} tokens again, one request at a time: on {ms(ttft(on, rng))} at a hit rate "
+            f"of {percent(share_cached(on))}, off {ms(ttft(off, rng))} at {percent(share_cached(off))}"
+        )
+        if by_clock.says == "yes" and by_clock.ratio:
+            facts += f": on takes {by_clock.ratio[0]:.3f} to {by_clock.ratio[1]:.3f} of the time to the first token"
+        else:
+            facts += ": no gain is claimed, since on is not clearly below off"
+            conclusion.is_flagged = True
+        conclusion.findings.append(facts)
+        rates = {side: _rates(log, f"{side} batch") for side in SIDES}
+        conclusion.details = {
+            "warm_on_to_off": by_clock.ratio,
+            "zero_hit_tokens_per_s": rates,
+            "zero_hit_on_to_off": ratio_interval(rates["on"], rates["off"], rng)
+            if all(rates.values())
+            else None,
+        }
+        if all(rates.values()):
+            conclusion.findings.append(
+                _zero_hits(self.batch, rates, conclusion.details["zero_hit_on_to_off"])
+            )
+        others = {entry.number: entry for entry in off}
+        conclusion.equality = compare_texts([(others[e.number], e) for e in on if e.number in others])
+        return conclusion
+
+
+def _planned(plan: Plan, planned: int) -> Plan:
+    return Plan(arm=plan.arm, number=plan.number, max_tokens=plan.max_tokens, planned=planned)
+
+
+def _differences(targets: Sequence[Target]) -> list[str]:
+    """Two servers can be compared only if caching is all that differs."""
+    if len(targets) < 2:
+        return ["only one server answered"]
+    kinds = [(target.name, target.version, target.model) for target in targets]
+    return (
+        []
+        if kinds[0] == kinds[1]
+        else [f"the servers differ in more than caching: {kinds[0]} and {kinds[1]}"]
+    )
+
+
+def _rates(log: Log, arm: str) -> list[float]:
+    """Return, batch by batch, the tokens (of prompts and outputs) per second from the first byte sent to the last."""
+    found = []
+    for number in dict.fromkeys(entry.number for entry in log.good(arm)):
+        batch = [entry for entry in log.good(arm) if entry.number == number]
+        tokens = sum(entry.prompt_tokens + (entry.answer.completion_tokens or 0) for entry in batch)
+        found.append(tokens / max(entry.answer.e2e_s for entry in batch))
+    return found
+
+
+def _zero_hits(batch: int, rates: dict[str, list[float]], ratio: tuple[float, float] | None) -> str:
+    text = (
+        f"at no hits, {batch} never-seen prompts at once: on {median(rates['on']):,.0f} tokens/s, "
+        f"off {median(rates['off']):,.0f} tokens/s"
+    )
+    return text if ratio is None else f"{text}, on ÷ off {ratio[0]:.3f} to {ratio[1]:.3f}"
