@@ -1,6 +1,5 @@
 """Caching on against caching off: two servers, asked in turns; and the throughput when nothing can be reused."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,16 @@ class AbExperiment:
     output_tokens: int = 16
     batch: int = 4
     name: str = "ab"
+    arms: tuple[str, ...] = (
+        "on cold",
+        "on warm",
+        "on control",
+        "on batch",
+        "off cold",
+        "off warm",
+        "off control",
+        "off batch",
+    )
     same_length: bool = True
     as_planned: bool = True
 
@@ -71,14 +80,14 @@ class AbExperiment:
         session.record_together(prompts, [plan] * len(prompts), found)
         await session.settle()
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Compare the two, warm and at no hits."""
         conclusion = Conclusion(doubts=_differences(targets))
         on, off = log.good("on warm"), log.good("off warm")
-        by_clock = timing(on, off, 1.0, rng)
+        by_clock = timing(on, off, 1.0)
         facts = (
-            f"the same prompt of {self.tokens:,} tokens again, one request at a time: on {ms(ttft(on, rng))} at a hit rate "
-            f"of {percent(share_cached(on))}, off {ms(ttft(off, rng))} at {percent(share_cached(off))}"
+            f"the same prompt of {self.tokens:,} tokens again, one request at a time: on {ms(ttft(on))} at a hit rate "
+            f"of {percent(share_cached(on))}, off {ms(ttft(off))} at {percent(share_cached(off))}"
         )
         if by_clock.says == "yes" and by_clock.ratio:
             facts += f": on takes {by_clock.ratio[0]:.3f} to {by_clock.ratio[1]:.3f} of the time to the first token"
@@ -90,7 +99,7 @@ class AbExperiment:
         conclusion.details = {
             "warm_on_to_off": by_clock.ratio,
             "zero_hit_tokens_per_s": rates,
-            "zero_hit_on_to_off": ratio_interval(rates["on"], rates["off"], rng)
+            "zero_hit_on_to_off": ratio_interval(*([[rate] for rate in rates[side]] for side in SIDES))
             if all(rates.values())
             else None,
         }

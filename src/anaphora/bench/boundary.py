@@ -1,7 +1,6 @@
 """Hits round down to whole blocks: prompts that share 15, 16, 17, … tokens with one that was sent before."""
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +44,11 @@ class BoundaryExperiment:
     as_planned: bool = True
 
     @property
+    def arms(self) -> tuple[str, ...]:
+        """One for each shared length."""
+        return tuple(f"shares {shared}" for shared in self.shared)
+
+    @property
     def tokens(self) -> int:
         """The length of every prompt."""
         return max(self.shared) + _TAIL
@@ -72,13 +76,11 @@ class BoundaryExperiment:
                 plan = Plan(arm=f"shares {shared}", number=number, axis=shared, planned=pair.shared)
                 await bench.session.send(pair.second, plan)
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Draw the staircase, and say whether the clock alone could have shown it."""
         good = log.good()
         unit, source = _unit(good, targets[0])
-        steps = [
-            _step([e for e in good if e.axis == axis], unit, rng) for axis in sorted({e.axis for e in good})
-        ]
+        steps = [_step([e for e in good if e.axis == axis], unit) for axis in sorted({e.axis for e in good})]
         conclusion = Conclusion(
             details={
                 "block_size": unit,
@@ -111,10 +113,10 @@ def _unit(good: Sequence[Measurement], target: Target) -> tuple[int, str]:
     return 1, target.block_size_from
 
 
-def _step(entries: Sequence[Measurement], unit: int, rng: random.Random) -> Step:
+def _step(entries: Sequence[Measurement], unit: int) -> Step:
     shared = round(median([entry.planned for entry in entries]))
     seen = tuple(e.answer.cached_tokens for e in entries if e.answer.cached_tokens is not None)
-    times = ttft(entries, rng)
+    times = ttft(entries)
     low, high = (times.low, times.high) if times else (None, None)
     return Step(
         shared=shared,
@@ -167,8 +169,8 @@ def _clock(good: Sequence[Measurement], steps: Sequence[Step], unit: int) -> str
         return "timing alone cannot show the steps: too few requests, or no reuse to fit a line through"
     step_ms, width_ms = per_token * unit * 1000, median(widths)
     facts = (
-        f"one block of {unit} tokens is worth {step_ms:.2f} ms by the fitted line, and the intervals of the medians are "
-        f"{width_ms:.2f} ms wide"
+        f"one block of {unit} tokens is worth {step_ms:.2f} ms by the fitted line, "
+        f"and the intervals of the medians are {width_ms:.2f} ms wide"
     )
     if step_ms < 2 * width_ms:
         return f"timing alone cannot show the steps: {facts}"

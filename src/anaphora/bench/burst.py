@@ -1,6 +1,5 @@
 """Many identical prompts at one moment: is the prompt computed once, or once for each?"""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ class BurstExperiment:
     rounds: int = 4
     output_tokens: int = 8
     name: str = "burst"
+    arms: tuple[str, ...] = ("one", "identical", "different")
     same_length: bool = True
     as_planned: bool = False
 
@@ -63,11 +63,11 @@ class BurstExperiment:
             session.record_together(sent, plans, found)
             await session.settle()
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say how many prompt tokens were computed for each burst, and what the times were."""
         conclusion = Conclusion()
         for arm in ("one", "identical", "different"):
-            conclusion.findings.append(f"{arm}: time to first token {ms(ttft(log.good(arm), rng))}")
+            conclusion.findings.append(f"{arm}: time to first token {ms(ttft(log.good(arm)))}")
         bursts = _rounds(log, "identical")
         computed = [_computed(entries) for entries in bursts]
         by_counters = [_counted(entries) for entries in bursts]

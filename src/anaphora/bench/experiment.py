@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from anaphora.bench.measurement import Log, Measurement
+from anaphora.bench.measurement import Log, Measurement, first_tokens_s
 from anaphora.bench.session import Session
 from anaphora.bench.statistics import Spread, spread
 from anaphora.bench.target import Target
@@ -76,6 +76,10 @@ class Experiment(Protocol):
         """Whether reuse that is lower than planned spoils the comparison."""
 
     @property
+    def arms(self) -> tuple[str, ...]:
+        """Its arms, in the order in which they are shown."""
+
+    @property
     def num_requests(self) -> int:
         """How many requests will be sent."""
 
@@ -86,7 +90,7 @@ class Experiment(Protocol):
     async def measure(self, bench: Bench) -> None:
         """Send all requests."""
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say what the log shows."""
 
 
@@ -114,9 +118,9 @@ def ms(found: Spread | None) -> str:
     return f"{found.median * 1000:,.1f} ms [{found.low * 1000:,.1f} to {found.high * 1000:,.1f}]"
 
 
-def ttft(entries: Sequence[Measurement], rng: random.Random) -> Spread | None:
+def ttft(entries: Sequence[Measurement]) -> Spread | None:
     """Return how the times to first token of some requests lie."""
-    return spread([e.answer.ttft_s for e in entries if e.answer.ttft_s is not None], rng)
+    return spread(first_tokens_s(entries))
 
 
 def share_cached(entries: Sequence[Measurement]) -> float | None:

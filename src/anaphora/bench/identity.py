@@ -1,6 +1,6 @@
 """Who measured, when and where: what a figure must be read with."""
 
-import datetime
+import datetime as dt
 import os
 import platform
 import subprocess
@@ -14,7 +14,7 @@ def describe_client() -> dict[str, Any]:
     return {
         "client": f"anaphora bench {_version()}",
         "git_commit": _commit(),
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,

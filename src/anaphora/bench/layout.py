@@ -22,6 +22,7 @@ class LayoutExperiment:
     rounds: int = 8
     output_tokens: int = 8
     name: str = "layout"
+    arms: tuple[str, ...] = ("first", "last", "control")
     loop: str = "closed, one request at a time"
     same_length: bool = True
     as_planned: bool = True
@@ -66,22 +67,22 @@ class LayoutExperiment:
         old = await prompts.fitted(self.tokens, after=early)
         return old, await prompts.prompt(old.text.removesuffix(early) + late)
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say what the place of the value costs."""
         arms = {arm: log.good(arm) for arm in ("first", "last", "control")}
         shares = {arm: share_cached(entries) for arm, entries in arms.items()}
         conclusion = Conclusion(details={"hit_rates": shares})
         for arm in ("first", "last"):
             conclusion.findings.append(
-                f"time of day {arm}: hit rate {percent(shares[arm])}, time to first token {ms(ttft(arms[arm], rng))}"
+                f"time of day {arm}: hit rate {percent(shares[arm])}, time to first token {ms(ttft(arms[arm]))}"
             )
-        conclusion.findings.append(f"never seen: time to first token {ms(ttft(arms['control'], rng))}")
-        by_clock = timing(arms["last"], arms["first"], 1.0, rng)
+        conclusion.findings.append(f"never seen: time to first token {ms(ttft(arms['control']))}")
+        by_clock = timing(arms["last"], arms["first"], 1.0)
         if by_clock.says == "yes" and by_clock.ratio:
             low, high = by_clock.ratio
             conclusion.findings.append(
-                f"with the value last, the first token takes {low:.3f} to {high:.3f} of the time that it takes with the "
-                f"value first, on prompts of {self.tokens:,} tokens, one request at a time"
+                f"with the value last, the first token takes {low:.3f} to {high:.3f} of the time that it takes with "
+                f"the value first, on prompts of {self.tokens:,} tokens at these hit rates, one request at a time"
             )
         else:
             conclusion.findings.append("no gain is claimed: last is not clearly below first")

@@ -1,7 +1,7 @@
 """One request as it was sent and answered, and the list of all of them."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -153,6 +153,18 @@ class Log:
         return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
-def first_tokens_s(entries: Sequence[Measurement]) -> list[float]:
-    """Return the times to the first token of those that had one."""
-    return [entry.answer.ttft_s for entry in entries if entry.answer.ttft_s is not None]
+def by_round(
+    entries: Iterable[Measurement], value: Callable[[Measurement], float | None]
+) -> list[list[float]]:
+    """Return what is known of some requests, the values of one round together."""
+    rounds: dict[int, list[float]] = {}
+    for entry in entries:
+        known = value(entry)
+        if known is not None:
+            rounds.setdefault(entry.number, []).append(known)
+    return list(rounds.values())
+
+
+def first_tokens_s(entries: Iterable[Measurement]) -> list[list[float]]:
+    """Return the times to the first token of those that had one, by round."""
+    return by_round(entries, lambda entry: entry.answer.ttft_s)

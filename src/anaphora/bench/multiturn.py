@@ -4,7 +4,6 @@ Text that a server tokenizes again may give other tokens than those that it gene
 between the two arms.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ class MultiturnExperiment:
     tokens: int = 150
     output_tokens: int = 32
     name: str = "multiturn"
+    arms: tuple[str, ...] = ("text", "ids", "control")
     loop: str = "closed, one request at a time"
     same_length: bool = False
     as_planned: bool = False
@@ -97,7 +97,7 @@ class MultiturnExperiment:
     def _plan(self, arm: str, number: int, turn: int, planned: int) -> Plan:
         return Plan(arm=arm, number=number, axis=turn, planned=planned, max_tokens=self.output_tokens)
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say how much of the conversation each turn found, and what is lost by replaying text."""
         unit = targets[0].unit
         conclusion = Conclusion(details={"turns": _by_turn(log, unit)})
@@ -105,11 +105,11 @@ class MultiturnExperiment:
         later = [entry for entry in text if entry.axis > 1]
         conclusion.findings.append(
             f"text replayed, turns 2 and later: hit rate {percent(share_cached(later))}, achieved ÷ achievable "
-            f"{_achieved(later, unit)}, time to first token {ms(ttft(later, rng))}"
+            f"{_achieved(later, unit)}, time to first token {ms(ttft(later))}"
         )
         control = [entry for entry in log.good("control") if entry.axis > 1]
         conclusion.findings.append(
-            f"never-seen prompts of the same lengths: time to first token {ms(ttft(control, rng))}"
+            f"never-seen prompts of the same lengths: time to first token {ms(ttft(control))}"
         )
         if not targets[0].gives_token_ids:
             conclusion.findings.append(

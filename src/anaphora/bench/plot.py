@@ -56,7 +56,8 @@ def _title(report: Report) -> str:
     target = report.targets[0]
     state = " · PARTIAL" if report.partial else ""
     verdict = "comparable" if report.is_comparable else "not comparable, see the table"
-    return f"{report.experiment} · {target.name} {target.version or ''} · {target.model} · {report.loop} · {verdict}{state}"
+    what = f"{target.name} {target.version or ''} · {target.model} · {report.loop}"
+    return f"{report.experiment} · {what} · {verdict}{state}"
 
 
 def _draw_arms(figure: "Figure", report: Report) -> None:

@@ -1,6 +1,5 @@
 """Is caching on, and what is it worth? Cold, warm, warm and control arms, interleaved."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +30,7 @@ class PrefixExperiment:
     rounds: int = 8
     output_tokens: int = 16
     name: str = "prefix"
+    arms: tuple[str, ...] = ("cold", "warm", "control")
     loop: str = "closed, one request at a time"
     same_length: bool = True
     as_planned: bool = True
@@ -67,17 +67,17 @@ class PrefixExperiment:
                 prompt, Plan(arm=arm, number=number, planned=planned, max_tokens=self.output_tokens)
             )
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say whether prefixes are cached, who says so, and what it is worth."""
         warm, cold, control = log.good("warm"), log.good("cold"), log.good("control")
         share = share_cached(warm)
-        by_clock = timing(warm, control, share or 1.0, rng)
+        by_clock = timing(warm, control, share or 1.0)
         verdict = judge(warm, [*cold, *control], by_clock, targets[0].unit)
         primes = {entry.number: entry for entry in log if entry.phase == "prime"}
         conclusion = Conclusion(
-            findings=[_headline(verdict), *_worth(log, by_clock, rng)],
+            findings=[_headline(verdict), *_worth(log, by_clock)],
             disagreements=list(verdict.disagreements),
-            doubts=_bias(log, rng),
+            doubts=_bias(log),
             equality=compare_texts(
                 [(primes[entry.number], entry) for entry in warm if entry.number in primes]
             ),
@@ -100,14 +100,14 @@ def _headline(verdict: Verdict) -> str:
     return text
 
 
-def _worth(log: Log, by_clock: Timing, rng: random.Random) -> list[str]:
+def _worth(log: Log, by_clock: Timing) -> list[str]:
     """Return the gain with all that it depends on, and only where warm beats the control."""
     warm, control = log.good("warm"), log.good("control")
     if not warm or not control:
         return []
     tokens = warm[0].prompt_tokens
     facts = (
-        f"time to first token, warm {ms(ttft(warm, rng))}, control {ms(ttft(control, rng))}, at a hit rate of "
+        f"time to first token, warm {ms(ttft(warm))}, control {ms(ttft(control))}, at a hit rate of "
         f"{percent(share_cached(warm))} on prompts of {tokens:,} tokens, one request at a time"
     )
     if by_clock.says == "yes" and by_clock.ratio:
@@ -116,13 +116,11 @@ def _worth(log: Log, by_clock: Timing, rng: random.Random) -> list[str]:
     return [f"{facts}: no gain is claimed, since warm is not clearly below control"]
 
 
-def _bias(log: Log, rng: random.Random) -> list[str]:
+def _bias(log: Log) -> list[str]:
     """Control and cold are the same kind of request: where they differ, something else than the cache is at work."""
     cold, control = first_tokens_s(log.good("cold")), first_tokens_s(log.good("control"))
-    ratio = ratio_interval(control, cold, rng) if cold and control else None
+    ratio = ratio_interval(control, cold) if cold and control else None
     if ratio is None or (ratio[0] <= 1 + TOLERATED_BIAS and ratio[1] >= 1 - TOLERATED_BIAS):
         return []
-    return [
-        f"control takes {ratio[0]:.2f} to {ratio[1]:.2f} of cold, though neither was seen before: "
-        "a warm-up or the machine is at work, not the cache"
-    ]
+    facts = f"control takes {ratio[0]:.2f} to {ratio[1]:.2f} of cold, though neither was seen before"
+    return [f"{facts}: a warm-up or the machine is at work, not the cache"]

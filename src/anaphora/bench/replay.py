@@ -5,18 +5,21 @@ equal beginnings. Lengths are scaled so that the longest request fits the contex
 """
 
 import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anaphora.bench.counters import delta
 from anaphora.bench.experiment import Bench, Conclusion, ms, percent, share_cached, ttft
-from anaphora.bench.measurement import Log, Measurement, Prompt
+from anaphora.bench.measurement import Answer, CounterDelta, Log, Measurement, Prompt
 from anaphora.bench.requests_of_trace import TracedRequest
 from anaphora.bench.session import Plan, Session
 from anaphora.bench.summary import achievable
 from anaphora.bench.target import Target
 from anaphora.bench.workloads import PromptMaker
+
+ABANDONED = "abandoned, because the run was broken off"
+_LONGEST = 4096
+"""Tokens of the longest request, unless a scale is given: a replay should end in minutes on a small machine."""
 
 _ROOM = 64
 """Tokens of the context that are left free for what a server puts around a prompt."""
@@ -33,13 +36,14 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayExperiment:
-    """`scale` None means: as large as fits the context, 1 at most. `speed` 2 sends twice as fast as the trace."""
+    """`scale` None makes the longest request 4,096 tokens long, or what the context holds. `speed` 2 sends twice as fast as the trace."""
 
     requests: tuple[TracedRequest, ...]
     block_size: int
     scale: float | None = None
     speed: float = 1.0
     name: str = "replay"
+    arms: tuple[str, ...] = ("replay",)
     loop: str = "open, by the arrivals of the trace"
     same_length: bool = False
     as_planned: bool = False
@@ -60,11 +64,10 @@ class ReplayExperiment:
         """Return the scale that was given, or the largest that fits."""
         if self.scale is not None:
             return self.scale
-        if target.max_model_len is None:
-            return 1.0
         longest = max(request.input_tokens + request.output_tokens for request in self.requests)
+        context = _LONGEST if target.max_model_len is None else target.max_model_len - _ROOM
         # Words that are two tokens in some tokenizers must fit too where the server does not count.
-        room = (target.max_model_len - _ROOM) / (1 if target.tokenize else 2)
+        room = min(_LONGEST, context / (1 if target.tokenize else 2))
         return min(1.0, room / longest)
 
     async def measure(self, bench: Bench) -> None:
@@ -72,33 +75,16 @@ class ReplayExperiment:
         session = bench.session
         ready = await self.ready(session)
         await session.client.touch(min(len(ready), 16))
-        clock = asyncio.get_running_loop().time
-        before, start = await session.read(), clock()
-
-        async def one(request: Scheduled) -> None:
-            await asyncio.sleep(max(0.0, start + request.at_s - clock()))
-            queue_s = clock() - start - request.at_s
-            answer = await session.client.complete(request.prompt, request.plan.max_tokens)
-            session.record(request.prompt, request.plan, answer, queue_s=queue_s)
-            session.check()
-
-        tasks = [asyncio.ensure_future(one(request)) for request in ready]
+        before, start = await session.read(), asyncio.get_running_loop().time()
+        tasks = [asyncio.ensure_future(_send_at(session, request, start)) for request in ready]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        moved = delta(before, await session.read(), sum(e.answer.prompt_tokens or 0 for e in bench.log))
-        for place, entry in enumerate(bench.log.entries):
-            share = (
-                moved
-                if not place
-                else None
-                if moved is None
-                else replace(moved, prompt_tokens=0.0, cached_tokens=0.0)
-            )
-            bench.log.entries[place] = replace(entry, counters=share)
+            sent = sum(entry.answer.prompt_tokens or 0 for entry in bench.log)
+            _share_counters(bench.log, delta(before, await session.read(), sent))
 
     async def ready(self, session: Session) -> list[Scheduled]:
         """Return the requests as prompts, each with what an endless cache would have of it when it comes."""
@@ -127,15 +113,15 @@ class ReplayExperiment:
             )
         return found
 
-    def conclude(self, log: Log, targets: Sequence[Target], rng: random.Random) -> Conclusion:
+    def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Give hit rates over all requests and over the last half, beside what an endless cache could reach."""
         scale = self.scale_for(targets[0])
         good = sorted(log.good(), key=lambda entry: entry.number)
         half = [entry for entry in good if entry.number >= len(self.requests) // 2]
         conclusion = Conclusion(details={"scale": scale, "speed": self.speed})
         conclusion.findings.append(
-            f"{len(good)} of {len(self.requests)} requests at {self.speed:g} times the trace's pace, lengths × {scale:.4f}; "
-            f"time to first token {ms(ttft(good, rng))}"
+            f"{len(good)} of {len(self.requests)} requests answered, at {self.speed:g} times the trace's pace, "
+            f"lengths × {scale:.4f}; time to first token {ms(ttft(good))}"
         )
         for name, entries in (("all", good), ("last half", half)):
             conclusion.findings.append(f"{name}: {_rates(entries, targets[0].unit)}")
@@ -143,6 +129,31 @@ class ReplayExperiment:
         conclusion.findings.append(f"the client sent each request at most {worst * 1000:,.1f} ms late")
         conclusion.details["requests_in_last_half"] = len(half)
         return conclusion
+
+
+async def _send_at(session: Session, request: Scheduled, start: float) -> None:
+    """Send a request at its time; one that is still running when the run is broken off counts as a failure."""
+    clock = asyncio.get_running_loop().time
+    await asyncio.sleep(max(0.0, start + request.at_s - clock()))
+    sent_at = clock()
+    queue_s = sent_at - start - request.at_s
+    try:
+        answer = await session.client.complete(request.prompt, request.plan.max_tokens)
+    except asyncio.CancelledError:
+        answer = Answer(e2e_s=clock() - sent_at, failure=ABANDONED)
+        session.record(request.prompt, request.plan, answer, queue_s=queue_s)
+        raise
+    session.record(request.prompt, request.plan, answer, queue_s=queue_s)
+    session.check()
+
+
+def _share_counters(log: Log, moved: CounterDelta | None) -> None:
+    """Enter how far the counters went over the whole run with its first request, and nothing with the others."""
+    if moved is None:
+        return
+    still = CounterDelta(0.0, 0.0)
+    for place, entry in enumerate(log.entries):
+        log.entries[place] = replace(entry, counters=still if place else moved)
 
 
 def _words(

@@ -21,7 +21,7 @@ class Report:
     client: dict[str, Any]
     settings: dict[str, Any]
     targets: Sequence[Target]
-    token_counts: str
+    lengths: str
     log: Log
     arms: Sequence[ArmSummary]
     conclusion: Conclusion
@@ -65,7 +65,7 @@ class Report:
             "loop": self.loop,
             "seed": self.seed,
             "prompt_set": self.log.prompt_set,
-            "token_counts": self.token_counts,
+            "lengths": self.lengths,
             "client": self.client,
             "settings": self.settings,
             "targets": [target.as_json() for target in self.targets],

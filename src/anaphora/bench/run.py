@@ -32,7 +32,7 @@ class _Found:
 
     log: Log = field(default_factory=Log)
     targets: list[Target] = field(default_factory=list)
-    token_counts: str = "unknown"
+    lengths: str = "unknown"
 
 
 def run_experiment(
@@ -80,7 +80,7 @@ async def _measure(
             prompts = PromptMaker(counter, seed + len(sessions))
             await prompts.prepare()
             found.targets.append(target)
-            found.token_counts = f"by {counter.source}" if counter.is_exact else counter.source
+            found.lengths = f"by {counter.source}" if counter.is_exact else counter.source
             sessions.append(Session(Client(http, target, access.timeout_s), prompts, found.log, progress))
         order = random.Random(f"{seed}:order")
         await experiment.measure(Bench(sessions, found.log, order))
@@ -89,8 +89,8 @@ async def _measure(
 def _report(
     experiment: Experiment, seed: int, found: _Found, client: dict[str, Any], partial: str | None
 ) -> Report:
-    log, rng = found.log, random.Random(f"{seed}:resamples")
-    conclusion = experiment.conclude(log, found.targets, rng) if log.good() else Conclusion()
+    log = found.log
+    conclusion = experiment.conclude(log, found.targets) if log.good() else Conclusion()
     target = found.targets[0]
     conclusion.doubts += doubts(
         log, target, same_length=experiment.same_length, as_planned=experiment.as_planned
@@ -104,9 +104,9 @@ def _report(
         client=client,
         settings=settings,
         targets=found.targets,
-        token_counts=found.token_counts,
+        lengths=found.lengths,
         log=log,
-        arms=summarise(log, target, rng),
+        arms=summarise(log, target, experiment.arms),
         conclusion=conclusion,
         partial=partial,
     )

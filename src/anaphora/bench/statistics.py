@@ -1,6 +1,8 @@
 """Medians, quantiles, intervals and one test; plain arithmetic on what was measured.
 
-Knows nothing of servers. Every random draw comes from a generator that is handed in.
+Knows nothing of servers. Values of one round were measured under the same weather, so they are one group, and
+intervals are drawn by groups: twenty requests at one moment are no twenty independent ones.
+Resampling is seeded by the data: the same values always give the same interval.
 """
 
 import math
@@ -10,6 +12,9 @@ from dataclasses import dataclass
 
 NUM_RESAMPLES = 1000
 MIN_FOR_INTERVAL = 3
+
+Groups = Sequence[Sequence[float]]
+"""Values by round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,11 @@ class Spread:
     p99: float
     low: float | None
     high: float | None
+
+
+def pooled(groups: Groups) -> list[float]:
+    """Return all values."""
+    return [value for group in groups for value in group]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -38,29 +48,29 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
-def spread(values: Sequence[float], rng: random.Random) -> Spread | None:
-    """Return how some values lie; None when there are none, and no interval below three."""
+def spread(groups: Groups) -> Spread | None:
+    """Return how values lie; None when there are none, and no interval below three rounds."""
+    values = pooled(groups)
     if not values:
         return None
-    low, high = interval([values], lambda sample: median(sample[0]), rng) or (None, None)
+    low, high = _interval([groups], lambda samples: median(samples[0])) or (None, None)
     return Spread(len(values), median(values), quantile(values, 0.9), quantile(values, 0.99), low, high)
 
 
-def ratio_interval(
-    above: Sequence[float], below: Sequence[float], rng: random.Random
-) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of the ratio of two medians."""
-    return interval([above, below], lambda sample: median(sample[0]) / max(median(sample[1]), 1e-9), rng)
+def ratio_interval(above: Groups, below: Groups) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval of the ratio of two medians; None below three rounds."""
+    return _interval([above, below], lambda samples: median(samples[0]) / max(median(samples[1]), 1e-9))
 
 
-def interval(
-    groups: Sequence[Sequence[float]], figure: Callable[[list[list[float]]], float], rng: random.Random
+def _interval(
+    arms: Sequence[Groups], figure: Callable[[list[list[float]]], float]
 ) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of a figure of some groups; None when one has fewer than three values."""
-    if min(map(len, groups)) < MIN_FOR_INTERVAL:
+    kept = [[group for group in groups if group] for groups in arms]
+    if min(map(len, kept)) < MIN_FOR_INTERVAL:
         return None
+    rng = random.Random(repr(kept))
     figures = [
-        figure([rng.choices(list(group), k=len(group)) for group in groups]) for _ in range(NUM_RESAMPLES)
+        figure([pooled(rng.choices(groups, k=len(groups))) for groups in kept]) for _ in range(NUM_RESAMPLES)
     ]
     return quantile(figures, 0.025), quantile(figures, 0.975)
 

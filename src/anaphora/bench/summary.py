@@ -1,11 +1,10 @@
 """Requests summed up by arm, and what speaks against comparing them."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anaphora.bench.measurement import Log, Measurement, first_tokens_s
+from anaphora.bench.measurement import Log, Measurement, by_round, first_tokens_s
 from anaphora.bench.statistics import Spread, median, spread
 from anaphora.bench.target import Target
 
@@ -43,13 +42,15 @@ def achievable(entry: Measurement, unit: int) -> int:
     return min(entry.planned, entry.prompt_tokens - 1) // unit * unit
 
 
-def summarise(log: Log, target: Target, rng: random.Random) -> list[ArmSummary]:
-    """Return the arms in the order of their first request, priming left out."""
-    arms = dict.fromkeys(entry.arm for entry in log.measured)
-    return [_summary(arm, [e for e in log.measured if e.arm == arm], target.unit, rng) for arm in arms]
+def summarise(log: Log, target: Target, arms: Sequence[str]) -> list[ArmSummary]:
+    """Return those arms of which a request was sent, priming left out."""
+    sent = {entry.arm for entry in log.measured}
+    return [
+        _summary(arm, [e for e in log.measured if e.arm == arm], target.unit) for arm in arms if arm in sent
+    ]
 
 
-def _summary(arm: str, entries: Sequence[Measurement], unit: int, rng: random.Random) -> ArmSummary:
+def _summary(arm: str, entries: Sequence[Measurement], unit: int) -> ArmSummary:
     good = [entry for entry in entries if entry.is_good]
     return ArmSummary(
         arm=arm,
@@ -60,10 +61,10 @@ def _summary(arm: str, entries: Sequence[Measurement], unit: int, rng: random.Ra
         achievable=sum(achievable(entry, unit) for entry in good),
         reported=_sum([entry.answer.cached_tokens for entry in good]),
         counted=_sum([entry.counters.cached_tokens if entry.counters else None for entry in good]),
-        ttft=spread(first_tokens_s(good), rng),
-        tpot=spread([e.answer.tpot_s for e in good if e.answer.tpot_s is not None], rng),
-        e2e=spread([entry.answer.e2e_s for entry in good], rng),
-        queue=spread([entry.queue_s for entry in good], rng),
+        ttft=spread(first_tokens_s(good)),
+        tpot=spread(by_round(good, lambda entry: entry.answer.tpot_s)),
+        e2e=spread(by_round(good, lambda entry: entry.answer.e2e_s)),
+        queue=spread(by_round(good, lambda entry: entry.queue_s)),
     )
 
 
@@ -167,9 +168,8 @@ def counter_gaps(log: Log) -> list[str]:
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         gap = sum(b - a for a, b in known)
         if known and gap:
-            found.append(
-                f"{arm}: usage says {sum(a for a, _ in known):,} cached tokens, /metrics {sum(b for _, b in known):,.0f}"
-            )
+            usage, counted = sum(a for a, _ in known), sum(b for _, b in known)
+            found.append(f"{arm}: usage says {usage:,} cached tokens, /metrics {counted:,.0f}")
     headers = [
         e for e in log.good() if e.answer.header and f"hit={e.answer.cached_tokens};" not in e.answer.header
     ]

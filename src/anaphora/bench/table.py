@@ -61,7 +61,7 @@ def _facts(report: Report) -> Table:
     )
     table.add_row("machine", Text(f"{client['machine']}, load {client['load']}"))
     table.add_row(
-        "prompts", Text(f"seed {report.seed}, set {report.log.prompt_set}, lengths {report.token_counts}")
+        "prompts", Text(f"seed {report.seed}, set {report.log.prompt_set}, lengths {report.lengths}")
     )
     table.add_row("loop", Text(report.loop))
     return table

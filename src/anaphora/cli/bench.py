@@ -234,7 +234,7 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
         "--scale",
         type=_positive,
         metavar="X",
-        help="factor on all lengths; default: as large as the context allows, at most 1",
+        help="factor on all lengths; default: such that the longest request takes 4,096 tokens, or the context",
     )
     parser.add_argument(
         "--speed",
@@ -346,7 +346,7 @@ def _urls(options: argparse.Namespace, stack: ExitStack) -> list[str]:
         return list(stack.enter_context(on_and_off(options.serve or None)))
     if not options.base_url or not options.other_url:
         raise ConfigError(
-            "ab needs two servers: --base-url with caching on and --other-url with it off; or --serve, which starts ours"
+            "ab needs two servers: --base-url with caching on and --other-url with it off, or --serve to start them"
         )
     return [options.base_url, options.other_url]
 
