@@ -15,6 +15,10 @@ _TAIL = 33
 """Tokens behind the longest shared beginning, so that no rule about the last token touches it."""
 
 
+_CLOCK_MS = 0.05
+"""Less than this is nothing that a client can tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What was seen at one shared length."""
@@ -172,6 +176,6 @@ def _clock(good: Sequence[Measurement], steps: Sequence[Step], unit: int) -> str
         f"one block of {unit} tokens is worth {step_ms:.2f} ms by the fitted line, "
         f"and the intervals of the medians are {width_ms:.2f} ms wide"
     )
-    if step_ms < 2 * width_ms:
+    if step_ms <= max(2 * width_ms, _CLOCK_MS):
         return f"timing alone cannot show the steps: {facts}"
     return f"timing alone could show the steps: {facts}"

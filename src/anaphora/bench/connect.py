@@ -141,11 +141,13 @@ async def _probe(http: httpx.AsyncClient, target: Target, access: Access) -> Tar
             if answer.failure is None:
                 return tried
             if not answer.failure.startswith(_REFUSED):
-                break
-    raise TargetError(
-        f"{access.root} does not complete a prompt for model {target.model!r}: "
-        f"{answer.failure if answer else 'no API was tried'}"
-    )
+                raise _useless(access, target, answer)
+    raise _useless(access, target, answer)
+
+
+def _useless(access: Access, target: Target, answer: Answer | None) -> TargetError:
+    reason = answer.failure if answer else "no API was tried"
+    return TargetError(f"{access.root} does not complete a prompt for model {target.model!r}: {reason}")
 
 
 async def _ask(http: httpx.AsyncClient, target: Target, access: Access, **more: Any) -> Answer:

@@ -97,8 +97,8 @@ def _caching(told: set[Says], by_clock: Says) -> Caching:
 def _contradictions(reported: Says, counters: Says, by_clock: Timing) -> list[str]:
     found = []
     if {reported, counters} == {"yes", "no"}:
-        said = {"yes": "reuse", "no": "no reuse"}
-        found.append(f"usage says {said[reported]}, /metrics says {said[counters]}")
+        words = {"yes": "reuse", "no": "no reuse"}
+        found.append(f"usage says {words[reported]}, /metrics says {words[counters]}")
     for name, said in (("usage", reported), ("/metrics", counters)):
         if said == "yes" and by_clock.says == "no":
             found.append(

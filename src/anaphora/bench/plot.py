@@ -120,7 +120,7 @@ def _draw_boundary(figure: "Figure", report: Report) -> None:
     """The staircase by cached tokens, and the time to first token below the same lengths."""
     stairs, times = figure.subplots(1, 2)
     details = report.conclusion.details
-    steps, unit = details["steps"], details["block_size"]
+    steps, unit = details.get("steps", []), details.get("block_size", report.targets[0].unit)
     lengths = range(max((step["shared"] for step in steps), default=0) + unit)
     stairs.step(
         lengths, [n // unit * unit for n in lengths], where="post", color=GREY, label=f"blocks of {unit}"
@@ -163,7 +163,7 @@ def _draw_boundary(figure: "Figure", report: Report) -> None:
 def _draw_multiturn(figure: "Figure", report: Report) -> None:
     """By turn: what was reused, and the time to first token beside a never-seen prompt of that length."""
     tokens, times = figure.subplots(1, 2)
-    rows = report.conclusion.details["turns"]
+    rows = report.conclusion.details.get("turns", [])
     for arm, colour in (("text", BLUE), ("ids", ORANGE), ("control", GREY)):
         own = [row for row in rows if row["arm"] == arm]
         if not own:
@@ -175,7 +175,12 @@ def _draw_multiturn(figure: "Figure", report: Report) -> None:
                 turns, [row["cached_tokens"] for row in own], "o-", color=colour, label=f"{arm}: cached"
             )
             tokens.plot(
-                turns, [row["achievable"] for row in own], "--", color=colour, label=f"{arm}: achievable"
+                turns,
+                [row["achievable"] for row in own],
+                color=colour,
+                linewidth=6,
+                alpha=0.25,
+                label=f"{arm}: achievable",
             )
         if arm == "text":
             tokens.plot(turns, [row["prompt_tokens"] for row in own], ":", color="black", label="prompt")

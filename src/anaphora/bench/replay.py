@@ -36,7 +36,10 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayExperiment:
-    """`scale` None makes the longest request 4,096 tokens long, or what the context holds. `speed` 2 sends twice as fast as the trace."""
+    """`scale` None makes the longest request 4,096 tokens long, or as long as the context.
+
+    `speed` 2 sends twice as fast as the trace.
+    """
 
     requests: tuple[TracedRequest, ...]
     block_size: int
@@ -136,7 +139,7 @@ async def _send_at(session: Session, request: Scheduled, start: float) -> None:
     clock = asyncio.get_running_loop().time
     await asyncio.sleep(max(0.0, start + request.at_s - clock()))
     sent_at = clock()
-    queue_s = sent_at - start - request.at_s
+    queue_s = max(0.0, sent_at - start - request.at_s)
     try:
         answer = await session.client.complete(request.prompt, request.plan.max_tokens)
     except asyncio.CancelledError:

@@ -8,6 +8,9 @@ from anaphora.bench.measurement import Log, Measurement, by_round, first_tokens_
 from anaphora.bench.statistics import Spread, median, spread
 from anaphora.bench.target import Target
 
+_LARGEST_FLOOR = 128
+"""What rounding down may cost where nobody says how large a block is: no server is known to use larger ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
@@ -103,7 +106,8 @@ def _planned_and_seen(log: Log, target: Target) -> list[str]:
     found = []
     for arm in dict.fromkeys(entry.arm for entry in log.good()):
         entries = [e for e in log.good(arm) if e.answer.cached_tokens is not None and e.prompt.is_exact]
-        off = [e for e in entries if not _as_planned(e, target.unit)]
+        floor = target.block_size or _LARGEST_FLOOR
+        off = [e for e in entries if not _as_planned(e, target.unit, floor)]
         if off:
             planned = median([achievable(entry, target.unit) for entry in off])
             seen = median([entry.answer.cached_tokens or 0 for entry in off])
@@ -114,9 +118,9 @@ def _planned_and_seen(log: Log, target: Target) -> list[str]:
     return found
 
 
-def _as_planned(entry: Measurement, unit: int) -> bool:
+def _as_planned(entry: Measurement, unit: int, floor: int) -> bool:
     seen = entry.answer.cached_tokens or 0
-    return achievable(entry, unit) - unit <= seen <= min(entry.planned, entry.prompt_tokens)
+    return achievable(entry, unit) - floor <= seen <= min(entry.planned, entry.prompt_tokens)
 
 
 def _foreign(log: Log) -> list[str]:

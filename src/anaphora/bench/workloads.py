@@ -13,6 +13,7 @@ from anaphora.bench.tokens import TokenCounter, num_shared
 
 _TRIES = 6
 _MIN_WORDS = 32
+_SAMPLE = 40
 
 
 def common_words() -> tuple[str, ...]:
@@ -40,17 +41,20 @@ class PromptMaker:
         self.head_tokens = 0
         """Tokens that every prompt begins with: a mark of the beginning, or the head of a chat template."""
         self._around = 0
+        self._per_word = 1.0
 
     async def prepare(self) -> None:
         """Find the words that are one token each, and what the server puts around a text."""
         if not self.counter.is_exact:
             return
         kept = await self._single(self._words)
-        self._words = kept if len(kept) >= _MIN_WORDS else self._words
-        a, b = self.words(40), self.words(40)
-        texts = [await self.counter.count(" ".join(words)) for words in (a, b)]
-        self._around = texts[0].num_tokens - len(a)
-        self.head_tokens = num_shared(texts[0].ids or (), texts[1].ids or ())
+        if len(kept) >= _MIN_WORDS:
+            self._words = kept
+        a, b = self.words(_SAMPLE), self.words(_SAMPLE)
+        counts = [await self.counter.count(" ".join(words)) for words in (a, b, a + b)]
+        self._per_word = (counts[2].num_tokens - counts[0].num_tokens) / _SAMPLE
+        self._around = counts[0].num_tokens - round(self._per_word * _SAMPLE)
+        self.head_tokens = num_shared(counts[0].ids or (), counts[1].ids or ())
 
     async def _single(self, words: Sequence[str]) -> list[str]:
         """Return those that are one token behind another word, asking by halves."""
@@ -78,17 +82,25 @@ class PromptMaker:
         return await self.fitted(num_tokens)
 
     async def fitted(self, num_tokens: int, before: str = "", after: str = "") -> Prompt:
-        """Return a prompt of fixed texts with as many new words between them as make that many tokens."""
-        words = self.words(num_tokens + 8)
-        num_words = max(1, num_tokens - self._around - len(before.split()) - len(after.split()))
+        """Return a prompt of fixed texts with as many new words between them as make that many tokens.
+
+        Where words are several tokens each, the length is as near as whole words allow.
+        """
+        words = self.words(num_tokens + _SAMPLE)
+        fixed = len(before.split()) + len(after.split())
+        num_words = max(1, round((num_tokens - self._around) / self._per_word) - fixed)
         for _ in range(_TRIES):
             prompt = await self.prompt(_joined(before, " ".join(words[:num_words]), after))
-            off = num_tokens - prompt.num_tokens
-            if off == 0 or num_words + off < 1:
+            more = self._words_for(num_tokens - prompt.num_tokens)
+            if more == 0 or num_words + more < 1:
                 break
-            num_words += off
+            num_words += more
             words += self.words(num_words - len(words))
         return prompt
+
+    def _words_for(self, num_tokens: int) -> int:
+        """Return how many words more (or fewer, below 0) make up for so many tokens."""
+        return round(num_tokens / self._per_word)
 
     async def prompt(self, text: str) -> Prompt:
         """Return a text as a prompt, with its length."""
@@ -96,15 +108,15 @@ class PromptMaker:
         return Prompt(text=text, num_tokens=counted.num_tokens, is_exact=self.counter.is_exact)
 
     async def pair(self, shared: int, num_tokens: int) -> Pair:
-        """Return two prompts of one length that have as nearly as possible `shared` tokens in common, no more."""
+        """Return two prompts of one length that have as nearly as possible `shared` tokens in common."""
         stem = self.words(shared)
-        num_words = max(0, shared - self.head_tokens)
+        num_words = max(0, self._words_for(shared - self.head_tokens))
         for _ in range(_TRIES):
             pair = await self._pair(stem[:num_words], num_tokens)
-            off = shared - pair.shared
-            if off == 0 or not 0 <= num_words + off <= len(stem):
+            more = self._words_for(shared - pair.shared)
+            if more == 0 or not 0 <= num_words + more <= len(stem):
                 break
-            num_words += off
+            num_words += more
         return pair
 
     async def _pair(self, stem: list[str], num_tokens: int) -> Pair:

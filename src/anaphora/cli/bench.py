@@ -226,7 +226,7 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-requests",
         type=_at_least_1,
-        default=60,
+        default=40,
         metavar="N",
         help="only the first N (default: %(default)s)",
     )
