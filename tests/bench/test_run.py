@@ -80,7 +80,7 @@ def test_the_report_says_who_measured_what_with_which_prompts() -> None:
     reports = [bench(SMALL, FakeServer(), seed=seed).as_json() for seed in (1, 1, 2)]
     assert reports[0]["prompt_set"] == reports[1]["prompt_set"] != reports[2]["prompt_set"]
     assert (reports[0]["seed"], reports[0]["requests_sent"], reports[0]["settings"]["tokens"]) == (1, 20, 100)
-    assert set(reports[0]["client"]) == {"client", "git_commit", "time", "python", "machine", "load"}
+    assert set(reports[0]["client"]) == {"client", "git_commit", "time", "python", "machine", "cores", "load"}
     assert reports[0]["requests"][0]["gaps_s"] == [0.01, 0.01]
 
 

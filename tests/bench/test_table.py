@@ -44,6 +44,14 @@ def test_the_client_queue_is_shown_where_there_can_be_one() -> None:
     assert "the client sent each request at most 0.0 ms late" in lines(report)
 
 
+def test_a_busy_machine_is_mentioned() -> None:
+    """Other work is then in the times."""
+    report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer())
+    for load, is_said in ((1.9, False), (2.1, True), (None, False)):
+        report.client.update(load=load, cores=2)
+        assert any("other work on this machine" in line for line in lines(report)) is is_said
+
+
 def test_partial_comes_first() -> None:
     """So that nobody overlooks it."""
     report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer(trouble={9: "ctrl-c"}))

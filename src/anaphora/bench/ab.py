@@ -1,13 +1,13 @@
 """Caching on against caching off: two servers, asked in turns; and the throughput when nothing can be reused."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from anaphora.bench.evidence import timing
 from anaphora.bench.experiment import Bench, Conclusion, compare_texts, ms, percent, share_cached, ttft
-from anaphora.bench.measurement import Log
+from anaphora.bench.measurement import Log, Prompt
 from anaphora.bench.session import Plan, Session
-from anaphora.bench.statistics import interleaved, median, ratio_interval
+from anaphora.bench.statistics import Spread, median, spread
 from anaphora.bench.target import Target
 
 SIDES = ("on", "off")
@@ -16,7 +16,7 @@ UNITS = (("cold",), ("warm", "control"), ("batch",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbExperiment:
-    """In each round both servers get the same arms, one server after the other in random order.
+    """In each round both servers get the same arms with the same prompts, arm by arm, in random order.
 
     The first server is the one with caching on. `batch` are never-seen prompts at once: the work at no hits.
     """
@@ -55,27 +55,38 @@ class AbExperiment:
         return self.tokens + self.output_tokens
 
     async def measure(self, bench: Bench) -> None:
-        """Ask both servers in turns."""
+        """Ask both servers in turns, with the same prompts."""
         servers = dict(zip(SIDES, bench.sessions, strict=True))
         for number in range(self.rounds):
             repeated = await bench.session.prompts.fresh(self.tokens)
             for side in bench.order.sample(SIDES, 2):
-                session = servers[side]
                 plan = Plan(arm="prime", number=number, max_tokens=self.output_tokens, phase="prime")
-                await session.prime(repeated, plan)
-                for _, arm in interleaved(bench.order, 1, UNITS):
-                    plan = Plan(arm=f"{side} {arm}", number=number, max_tokens=self.output_tokens)
-                    if arm == "batch":
-                        await self._send_batch(session, plan)
-                    elif arm == "warm":
-                        await session.send(
-                            repeated, _planned(plan, repeated.num_tokens if side == "on" else 0)
-                        )
-                    else:
-                        await session.send(await session.prompts.fresh(self.tokens), plan)
+                await servers[side].prime(repeated, plan)
+            for unit in bench.order.sample(UNITS, len(UNITS)):
+                groups = {arm: await self._prompts(bench, arm, repeated) for arm in unit}
+                for side in bench.order.sample(SIDES, 2):
+                    for arm, prompts in groups.items():
+                        await self._send(servers[side], side, arm, prompts, number)
 
-    async def _send_batch(self, session: Session, plan: Plan) -> None:
-        prompts = [await session.prompts.fresh(self.tokens) for _ in range(self.batch)]
+    async def _prompts(self, bench: Bench, arm: str, repeated: Prompt) -> list[Prompt]:
+        if arm == "warm":
+            return [repeated]
+        size = self.batch if arm == "batch" else 1
+        return [await bench.session.prompts.fresh(self.tokens) for _ in range(size)]
+
+    async def _send(
+        self, session: Session, side: str, arm: str, prompts: Sequence[Prompt], number: int
+    ) -> None:
+        is_reused = arm == "warm" and side == "on"
+        plan = Plan(
+            arm=f"{side} {arm}",
+            number=number,
+            planned=prompts[0].num_tokens if is_reused else session.prompts.head_tokens,
+            max_tokens=self.output_tokens,
+        )
+        if arm != "batch":
+            await session.send(prompts[0], plan)
+            return
         found = await session.together(prompts, self.output_tokens)
         session.record_together(prompts, [plan] * len(prompts), found)
         await session.settle()
@@ -96,24 +107,18 @@ class AbExperiment:
             conclusion.is_flagged = True
         conclusion.findings.append(facts)
         rates = {side: _rates(log, f"{side} batch") for side in SIDES}
+        both = [number for number in rates["on"] if number in rates["off"]]
+        ratio = spread([[rates["on"][number] / rates["off"][number]] for number in both])
         conclusion.details = {
             "warm_on_to_off": by_clock.ratio,
-            "zero_hit_tokens_per_s": rates,
-            "zero_hit_on_to_off": ratio_interval(*([[rate] for rate in rates[side]] for side in SIDES))
-            if all(rates.values())
-            else None,
+            "zero_hit_tokens_per_s": {side: list(rates[side].values()) for side in SIDES},
+            "zero_hit_on_to_off": None if ratio is None else asdict(ratio),
         }
-        if all(rates.values()):
-            conclusion.findings.append(
-                _zero_hits(self.batch, rates, conclusion.details["zero_hit_on_to_off"])
-            )
+        if ratio is not None:
+            conclusion.findings.append(_zero_hits(self.batch, rates, ratio))
         others = {entry.number: entry for entry in off}
         conclusion.equality = compare_texts([(others[e.number], e) for e in on if e.number in others])
         return conclusion
-
-
-def _planned(plan: Plan, planned: int) -> Plan:
-    return Plan(arm=plan.arm, number=plan.number, max_tokens=plan.max_tokens, planned=planned)
 
 
 def _differences(targets: Sequence[Target]) -> list[str]:
@@ -121,26 +126,25 @@ def _differences(targets: Sequence[Target]) -> list[str]:
     if len(targets) < 2:
         return ["only one server answered"]
     kinds = [(target.name, target.version, target.model) for target in targets]
-    return (
-        []
-        if kinds[0] == kinds[1]
-        else [f"the servers differ in more than caching: {kinds[0]} and {kinds[1]}"]
-    )
+    if kinds[0] == kinds[1]:
+        return []
+    return [f"the servers differ in more than caching: {kinds[0]} and {kinds[1]}"]
 
 
-def _rates(log: Log, arm: str) -> list[float]:
-    """Return, batch by batch, the tokens (of prompts and outputs) per second from the first byte sent to the last."""
-    found = []
+def _rates(log: Log, arm: str) -> dict[int, float]:
+    """Return, by round, the tokens (of prompts and outputs) per second of a batch, from first to last byte."""
+    found = {}
     for number in dict.fromkeys(entry.number for entry in log.good(arm)):
         batch = [entry for entry in log.good(arm) if entry.number == number]
         tokens = sum(entry.prompt_tokens + (entry.answer.completion_tokens or 0) for entry in batch)
-        found.append(tokens / max(entry.answer.e2e_s for entry in batch))
+        found[number] = tokens / max(entry.answer.e2e_s for entry in batch)
     return found
 
 
-def _zero_hits(batch: int, rates: dict[str, list[float]], ratio: tuple[float, float] | None) -> str:
+def _zero_hits(batch: int, rates: dict[str, dict[int, float]], ratio: Spread) -> str:
+    on, off = (median(list(rates[side].values())) for side in SIDES)
     text = (
-        f"at no hits, {batch} never-seen prompts at once: on {median(rates['on']):,.0f} tokens/s, "
-        f"off {median(rates['off']):,.0f} tokens/s"
+        f"at no hits, {batch} never-seen prompts at once: on {on:,.0f} tokens/s, off {off:,.0f} tokens/s; "
+        f"on ÷ off round by round {ratio.median:.3f}"
     )
-    return text if ratio is None else f"{text}, on ÷ off {ratio[0]:.3f} to {ratio[1]:.3f}"
+    return text if ratio.low is None else f"{text} [{ratio.low:.3f} to {ratio.high:.3f}]"

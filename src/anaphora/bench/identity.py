@@ -17,6 +17,7 @@ def describe_client() -> dict[str, Any]:
         "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
 

@@ -34,7 +34,15 @@ def lines(report: Report) -> list[str]:
             f"outputs at temperature 0, cached against uncached: {conclusion.equality.different} of "
             f"{conclusion.equality.compared} differ"
         )
-    return [*found, _sent(report), report.exit_line]
+    return [*found, *_load(report), _sent(report), report.exit_line]
+
+
+def _load(report: Report) -> list[str]:
+    """Say that a client on a busy machine measures that machine too."""
+    load, cores = report.client["load"], report.client["cores"]
+    if load is None or cores is None or load <= cores:
+        return []
+    return [f"note: load {load} on {cores} cores: other work on this machine is in these times"]
 
 
 def _sent(report: Report) -> str:
