@@ -36,8 +36,10 @@ def test_both_get_the_same_arms_in_turns_and_equal_outputs_are_counted() -> None
         ("on batch", 8, 0),
         ("off batch", 8, 0),
     }
-    facts, zero = report.conclusion.findings
-    assert "on 14.0 ms [14.0 to 14.0] at a hit rate of 96.0%, off 110.0 ms [110.0 to 110.0] at 0.0%" in facts
+    facts, worth, zero = report.findings
+    assert "at hit rates of 96.0% on and 0.0% off, on prompts of 100 tokens, one request at a time: " in facts
+    assert "on 14.0 ms [14.0 to 14.0], off 110.0 ms [110.0 to 110.0]" in facts
+    assert "with caching on, the first token takes 0.127 to 0.127 of the time" in worth
     assert "on ÷ off round by round 1.000 [1.000 to 1.000]" in zero
     assert report.conclusion.equality and report.conclusion.equality.compared == 4
     assert report.conclusion.equality.different == 0
@@ -51,10 +53,11 @@ def test_two_servers_that_differ_otherwise_are_not_compared() -> None:
     servers = TwoServers(FakeServer(), FakeServer(caching=False, models=("huge",)))
     report = bench(SMALL, servers, ACCESS, OTHER)
     assert "the servers differ in more than caching" in report.exit_line
+    assert report.findings[1:] == ["no gain is claimed, since the run is not comparable"]
 
 
 def test_caching_off_on_both_claims_nothing() -> None:
     """And the exit code says that there is something to look at."""
     report = bench(SMALL, TwoServers(FakeServer(caching=False), FakeServer(caching=False)), ACCESS, OTHER)
-    assert "no gain is claimed" in report.conclusion.findings[0]
+    assert "no gain is claimed, since on is not clearly below off" in report.findings
     assert report.exit_code == 2

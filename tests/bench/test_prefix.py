@@ -23,11 +23,15 @@ def test_caching_that_is_on_is_found_by_all_three_and_its_worth_is_told_with_its
         ("warm", 8, 768, 768, 768),
         ("control", 4, 0, 0, 0),
     ]
-    verdict, worth = report.conclusion.findings
+    verdict, times, worth = report.findings
     assert verdict == "prefix caching: on (usage: yes, /metrics: yes, timing: yes)"
+    assert times == (
+        "time to first token at a hit rate of 96.0% on prompts of 100 tokens, one request at a time: "
+        "warm 14.0 ms [14.0 to 14.0], control 110.0 ms [110.0 to 110.0]"
+    )
     assert worth == (
-        "time to first token, warm 14.0 ms [14.0 to 14.0], control 110.0 ms [110.0 to 110.0], at a hit rate of "
-        "96.0% on prompts of 100 tokens, one request at a time: warm takes 0.127 to 0.127 of the control's time"
+        "warm takes 0.127 to 0.127 of the control's time, at a hit rate of 96.0% on prompts of 100 tokens, "
+        "one request at a time"
     )
     assert report.conclusion.equality and (
         report.conclusion.equality.compared,
@@ -81,7 +85,7 @@ def test_reuse_inferred_from_timing_names_its_test() -> None:
 def test_no_gain_is_claimed_where_warm_is_not_below_control() -> None:
     """And planned reuse that did not come speaks against the comparison."""
     report = bench(SMALL, FakeServer(caching=False))
-    assert "no gain is claimed" in report.conclusion.findings[1]
+    assert report.findings[2] == "no gain is claimed, since warm is not clearly below control"
     assert report.exit_line == (
         "comparable: no (planned and seen reuse differ in 8 of 8 warm requests (achievable 96, seen 0))"
     )

@@ -23,7 +23,7 @@ def test_the_table_has_both_witnesses_and_the_ideal_beside_them() -> None:
     rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in text.splitlines() if "│" in line}
     assert [cell.strip() for cell in rows["warm"]] == ["600", "594", "576", "not said", "0.970"]
     assert "fake 1.2 at http://127.0.0.1:1, model tiny" in text
-    assert "requests: 15 sent, 0 failed, 0 cut short, 0 retries" in text
+    assert "requests: 15 sent, 0 failed (0 by time-out), 0 cut short, 0 retries" in text
     assert text.rstrip().splitlines()[-1] == "comparable: yes"
 
 

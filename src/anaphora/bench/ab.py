@@ -97,15 +97,18 @@ class AbExperiment:
         on, off = log.good("on warm"), log.good("off warm")
         by_clock = timing(on, off, 1.0)
         facts = (
-            f"the same prompt of {self.tokens:,} tokens again, one request at a time: on {ms(ttft(on))} at a hit rate "
-            f"of {percent(share_cached(on))}, off {ms(ttft(off))} at {percent(share_cached(off))}"
+            f"at hit rates of {percent(share_cached(on))} on and {percent(share_cached(off))} off, "
+            f"on prompts of {self.tokens:,} tokens, one request at a time"
         )
+        conclusion.findings.append(f"the same prompt again, {facts}: on {ms(ttft(on))}, off {ms(ttft(off))}")
         if by_clock.says == "yes" and by_clock.ratio:
-            facts += f": on takes {by_clock.ratio[0]:.3f} to {by_clock.ratio[1]:.3f} of the time to the first token"
+            low, high = by_clock.ratio
+            conclusion.claims.append(
+                f"with caching on, the first token takes {low:.3f} to {high:.3f} of the time, {facts}"
+            )
         else:
-            facts += ": no gain is claimed, since on is not clearly below off"
+            conclusion.findings.append("no gain is claimed, since on is not clearly below off")
             conclusion.is_flagged = True
-        conclusion.findings.append(facts)
         rates = {side: _rates(log, f"{side} batch") for side in SIDES}
         both = [number for number in rates["on"] if number in rates["off"]]
         ratio = spread([[rates["on"][number] / rates["off"][number]] for number in both])
@@ -115,7 +118,7 @@ class AbExperiment:
             "zero_hit_on_to_off": None if ratio is None else asdict(ratio),
         }
         if ratio is not None:
-            conclusion.findings.append(_zero_hits(self.batch, rates, ratio))
+            conclusion.claims.append(_zero_hits(self.batch, rates, ratio))
         others = {entry.number: entry for entry in off}
         conclusion.equality = compare_texts([(others[e.number], e) for e in on if e.number in others])
         return conclusion

@@ -27,10 +27,12 @@ class Equality:
 class Conclusion:
     """What was found, what the witnesses disagree on, and what speaks against a comparison.
 
+    `claims` rank arms, each with hit rate, length and concurrency; they are shown only if nothing speaks against it.
     `is_flagged` says that there is something to look at: the exit code is then 2.
     """
 
     findings: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
     disagreements: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     equality: Equality | None = None

@@ -75,7 +75,7 @@ class PrefixExperiment:
         verdict = judge(warm, [*cold, *control], by_clock, targets[0].unit)
         primes = {entry.number: entry for entry in log if entry.phase == "prime"}
         conclusion = Conclusion(
-            findings=[_headline(verdict), *_worth(log, by_clock)],
+            findings=[_headline(verdict)],
             disagreements=list(verdict.disagreements),
             doubts=_bias(log),
             equality=compare_texts(
@@ -84,6 +84,8 @@ class PrefixExperiment:
             details={"verdict": verdict.as_json(), "hit_rate_warm": share},
             is_flagged=verdict.caching != "on",
         )
+        if warm and control:
+            _say_worth(log, by_clock, conclusion)
         if by_clock.ratio is None:
             conclusion.doubts.append("fewer than three warm or control requests were answered")
         return conclusion
@@ -100,20 +102,20 @@ def _headline(verdict: Verdict) -> str:
     return text
 
 
-def _worth(log: Log, by_clock: Timing) -> list[str]:
-    """Return the gain with all that it depends on, and only where warm beats the control."""
+def _say_worth(log: Log, by_clock: Timing, conclusion: Conclusion) -> None:
+    """State the times, and a gain only where warm beats the control, with all that it depends on."""
     warm, control = log.good("warm"), log.good("control")
-    if not warm or not control:
-        return []
-    tokens = warm[0].prompt_tokens
     facts = (
-        f"time to first token, warm {ms(ttft(warm))}, control {ms(ttft(control))}, at a hit rate of "
-        f"{percent(share_cached(warm))} on prompts of {tokens:,} tokens, one request at a time"
+        f"at a hit rate of {percent(share_cached(warm))} on prompts of {warm[0].prompt_tokens:,} tokens, "
+        "one request at a time"
     )
+    times = f"warm {ms(ttft(warm))}, control {ms(ttft(control))}"
+    conclusion.findings.append(f"time to first token {facts}: {times}")
     if by_clock.says == "yes" and by_clock.ratio:
         low, high = by_clock.ratio
-        return [f"{facts}: warm takes {low:.3f} to {high:.3f} of the control's time"]
-    return [f"{facts}: no gain is claimed, since warm is not clearly below control"]
+        conclusion.claims.append(f"warm takes {low:.3f} to {high:.3f} of the control's time, {facts}")
+    else:
+        conclusion.findings.append("no gain is claimed, since warm is not clearly below control")
 
 
 def _bias(log: Log) -> list[str]:

@@ -34,6 +34,19 @@ class Report:
         return broken_off + self.conclusion.doubts
 
     @property
+    def findings(self) -> list[str]:
+        """What was found; how arms compare is left out where they cannot be compared."""
+        found, claims = self.conclusion.findings, self.conclusion.claims
+        if not claims or self.is_comparable:
+            return found + claims
+        return [*found, "no gain is claimed, since the run is not comparable"]
+
+    @property
+    def timeouts(self) -> int:
+        """How many requests got no full answer in time."""
+        return sum((entry.answer.failure or "").startswith("time-out") for entry in self.log)
+
+    @property
     def is_comparable(self) -> bool:
         """Whether nothing does."""
         return not self.reasons
@@ -59,7 +72,7 @@ class Report:
             "partial": self.partial,
             "comparable": self.is_comparable,
             "reasons": self.reasons,
-            "findings": self.conclusion.findings,
+            "findings": self.findings,
             "disagreements": self.conclusion.disagreements,
             "output_equality": asdict(self.conclusion.equality) if self.conclusion.equality else None,
             "loop": self.loop,
@@ -72,6 +85,7 @@ class Report:
             "requests_sent": len(self.log),
             "requests_failed": len(failed),
             "requests_cut": sum(entry.answer.is_cut for entry in self.log),
+            "timeouts": self.timeouts,
             "retries": NUM_RETRIES,
             "arms": [arm.as_json() for arm in self.arms],
             "details": self.conclusion.details,

@@ -27,7 +27,7 @@ def lines(report: Report) -> list[str]:
     """Return the sentences below the tables; the last one is the exit line."""
     conclusion = report.conclusion
     found = [f"PARTIAL: {report.partial}"] if report.partial else []
-    found += conclusion.findings
+    found += report.findings
     found += [f"disagreement: {text}" for text in conclusion.disagreements]
     if conclusion.equality and conclusion.equality.compared:
         found.append(
@@ -48,7 +48,8 @@ def _load(report: Report) -> list[str]:
 def _sent(report: Report) -> str:
     failed = sum(not entry.is_good for entry in report.log)
     cut = sum(entry.answer.is_cut for entry in report.log)
-    return f"requests: {len(report.log)} sent, {failed} failed, {cut} cut short, {NUM_RETRIES} retries"
+    failures = f"{failed} failed ({report.timeouts} by time-out), {cut} cut short"
+    return f"requests: {len(report.log)} sent, {failures}, {NUM_RETRIES} retries"
 
 
 def _facts(report: Report) -> Table:
