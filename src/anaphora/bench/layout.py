@@ -80,10 +80,10 @@ class LayoutExperiment:
         by_clock = timing(arms["last"], arms["first"], 1.0)
         if by_clock.says == "yes" and by_clock.ratio:
             low, high = by_clock.ratio
+            first, last = percent(shares["first"]), percent(shares["last"])
             conclusion.claims.append(
-                f"with the value last (hit rate {percent(shares['last'])}), the first token takes "
-                f"{low:.3f} to {high:.3f} of the time with the value first ({percent(shares['first'])}), on prompts of {self.tokens:,} tokens, "
-                "one request at a time"
+                f"with the value last (hit rate {last}), the first token takes {low:.3f} to {high:.3f} of the time "
+                f"with the value first ({first}), on prompts of {self.tokens:,} tokens, one request at a time"
             )
         else:
             conclusion.findings.append("no gain is claimed: last is not clearly below first")
