@@ -42,7 +42,7 @@ def _load(report: Report) -> list[str]:
     load, cores = report.client["load"], report.client["cores"]
     if load is None or cores is None or load <= cores:
         return []
-    return [f"note: load {load} on {cores} cores: other work on this machine is in these times"]
+    return [f"note: load {load} on {cores} cores when the run began: what else ran is in these times"]
 
 
 def _sent(report: Report) -> str:
