@@ -1,5 +1,6 @@
 """What is found out about a server, and what is said when it is not usable."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from anaphora.bench.client import open_http
 from anaphora.bench.connect import connect
 from anaphora.bench.target import Access, Target
-from anaphora.errors import TargetError
+from anaphora.errors import ConfigError, TargetError
 from tests.bench.fakes import URL, FakeServer, run
 
 
@@ -111,6 +112,21 @@ def test_a_server_that_cannot_be_measured_is_one_clear_line(
     with pytest.raises(TargetError) as caught:
         _connect(FakeServer(**settings), **access)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://127.0.0.1:port", "http://"])
+def test_a_url_that_is_none_is_one_clear_line(url: str) -> None:
+    """Whether it cannot be read or leads nowhere."""
+    with pytest.raises((ConfigError, TargetError), match=r"is no URL of a server|no server answers"):
+        _connect_for_real(Access(base_url=url))
+
+
+def _connect_for_real(access: Access) -> None:
+    async def go() -> None:
+        async with open_http(access) as http:
+            await connect(http, access)
+
+    asyncio.run(go())
 
 
 def test_a_key_is_sent_and_never_shown() -> None:

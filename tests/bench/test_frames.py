@@ -56,12 +56,23 @@ def test_what_went_wrong_is_kept(chunk: bytes, words: str) -> None:
     assert said.text == "a" and words in (said.error or "")
 
 
+def test_odd_shapes_are_passed_over() -> None:
+    """A server of another make must not end the run with a traceback."""
+    odd: list[Any] = [[], {"choices": {}}, {"choices": [3, {"delta": "x", "text": 4}]}, {"usage": 5}]
+    said = read_stream(
+        [(1.0, b"".join(map(_data, [*odd, {"choices": [{"text": "a", "token_ids": [1, "2"]}]}])))]
+    )
+    assert (said.text, said.token_ids, said.usage) == ("a", [1], None)
+
+
 @pytest.mark.parametrize(
     ("usage", "cached"),
     [
         (None, None),
         ({"prompt_tokens": 9}, None),
         ({"prompt_tokens_details": None}, None),
+        ({"prompt_tokens_details": [1]}, None),
+        ({"prompt_tokens_details": {"cached_tokens": "7"}}, None),
         ({"prompt_tokens_details": {"cached_tokens": 0}}, 0),
         ({"input_tokens_details": {"cached_tokens": 5}}, 5),
         ({"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 2}, 7),

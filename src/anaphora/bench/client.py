@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx
 
-from anaphora.bench.frames import Transcript, cached_tokens_of, error_text, read_stream
+from anaphora.bench.frames import Transcript, cached_tokens_of, count_of, error_text, read_stream
 from anaphora.bench.measurement import Answer, Prompt
 from anaphora.bench.target import Access, Target
+from anaphora.errors import ConfigError
 
 CONNECT_S = 10.0
 KEEP_ALIVE_S = 4.0
@@ -29,6 +30,10 @@ def open_http(access: Access, transport: httpx.AsyncBaseTransport | None = None)
     headers = {"Accept-Encoding": "identity"}
     if access.api_key:
         headers["Authorization"] = f"Bearer {access.api_key}"
+    try:
+        host = httpx.URL(access.root).host
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{access.base_url} is no URL of a server: {error}") from error
     return httpx.AsyncClient(
         base_url=access.root,
         headers=headers,
@@ -37,7 +42,7 @@ def open_http(access: Access, transport: httpx.AsyncBaseTransport | None = None)
             max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE_S
         ),
         transport=transport,
-        trust_env=httpx.URL(access.root).host not in LOOPBACK,
+        trust_env=host not in LOOPBACK,
     )
 
 
@@ -140,8 +145,8 @@ def _answer(
         text=said.text,
         token_ids=tuple(said.token_ids),
         finish_reason=said.finish_reason,
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
+        prompt_tokens=count_of(usage, "prompt_tokens"),
+        completion_tokens=count_of(usage, "completion_tokens"),
         cached_tokens=cached_tokens_of(said.usage),
         header=headers.get("x-anaphora-cache"),
         failure=failure,

@@ -24,20 +24,21 @@ _REFUSED = ("status 400", "status 404", "status 405", "status 422", "status 501"
 
 async def connect(http: httpx.AsyncClient, access: Access) -> Target:
     """Return the server's facts, its cache reset where it allows that."""
-    models, first = await _list_models(http, access)
-    model = _choose(models, access)
+    listed = await _list_models(http, access)
+    model = _choose(tuple(listed), access)
+    facts = listed.get(model, {})
     version = await _get_json(http, "/version") or {}
     props = await _get_json(http, "/props") or {}
     reading = await read_metrics(http)
     target = Target(
         root=access.root,
         model=model,
-        models=models,
-        name=str(version.get("name") or first.get("owned_by") or "unknown"),
+        models=tuple(listed),
+        name=str(version.get("name") or facts.get("owned_by") or "unknown"),
         version=version.get("version") or props.get("build_info"),
         api="completions",
         extra={},
-        max_model_len=_context_of(first, props),
+        max_model_len=_context_of(facts, props),
         has_metrics=reading is not None,
         reset=await _reset(http, access) if access.may_reset else "not tried (--no-reset)",
     )
@@ -58,7 +59,8 @@ async def read_metrics(http: httpx.AsyncClient) -> Reading | None:
     return read_counters(response.text) if response.status_code == 200 else None
 
 
-async def _list_models(http: httpx.AsyncClient, access: Access) -> tuple[tuple[str, ...], dict[str, Any]]:
+async def _list_models(http: httpx.AsyncClient, access: Access) -> dict[str, dict[str, Any]]:
+    """Return what the server says of each model, by name."""
     try:
         response = await http.get("/v1/models")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -71,13 +73,17 @@ async def _list_models(http: httpx.AsyncClient, access: Access) -> tuple[tuple[s
         )
     body = _json_of(response)
     data = body.get("data") if response.status_code == 200 and isinstance(body, dict) else None
-    listed = [entry for entry in data or () if isinstance(entry, dict) and "id" in entry]
+    listed = [
+        entry
+        for entry in (data if isinstance(data, list) else ())
+        if isinstance(entry, dict) and "id" in entry
+    ]
     if not listed and access.model is None:
         raise TargetError(
             f"{access.root}/v1/models names no model (status {response.status_code}); "
             "check --base-url, or name the model with --model"
         )
-    return tuple(str(entry["id"]) for entry in listed), next(iter(listed), {})
+    return {str(entry["id"]): entry for entry in listed}
 
 
 def _choose(models: tuple[str, ...], access: Access) -> str:

@@ -68,18 +68,23 @@ def _read_event(event: Json, arrived_at: float, transcript: Transcript) -> None:
         transcript.error = error_text(event)
     if isinstance(event.get("usage"), dict):
         transcript.usage = event["usage"]
-    for choice in event.get("choices") or ():
+    choices = event.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            continue
         text = _text_of(choice)
         if text:
             transcript.content_at.append(arrived_at)
             transcript.texts.append(text)
-        transcript.token_ids += choice.get("token_ids") or ()
+        ids = choice.get("token_ids")
+        transcript.token_ids += [i for i in ids if isinstance(i, int)] if isinstance(ids, list) else ()
         if choice.get("finish_reason"):
-            transcript.finish_reason, transcript.ended_at = choice["finish_reason"], arrived_at
+            transcript.finish_reason, transcript.ended_at = str(choice["finish_reason"]), arrived_at
 
 
 def _text_of(choice: Json) -> str:
-    delta = choice.get("delta") or {}
+    delta = choice.get("delta")
+    delta = delta if isinstance(delta, dict) else {}
     parts = (choice.get("text"), delta.get("reasoning_content"), delta.get("reasoning"), delta.get("content"))
     return "".join(part for part in parts if isinstance(part, str))
 
@@ -95,12 +100,12 @@ def cached_tokens_of(usage: Json | None) -> int | None:
     """Return how many prompt tokens the server says it found cached, or None when it says nothing."""
     if usage is None:
         return None
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    for value in (
-        details.get("cached_tokens"),
-        usage.get("prompt_cache_hit_tokens"),
-        usage.get("cached_tokens"),
-    ):
-        if isinstance(value, int):
-            return value
-    return None
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    places = ((details, "cached_tokens"), (usage, "prompt_cache_hit_tokens"), (usage, "cached_tokens"))
+    return next((value for place, name in places if (value := count_of(place, name)) is not None), None)
+
+
+def count_of(value: Any, name: str) -> int | None:
+    """Return a count of an object of the wire, or None when it is not there or no number."""
+    count = value.get(name) if isinstance(value, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) else None

@@ -31,8 +31,11 @@ def _version() -> str:
 
 def _commit() -> str | None:
     """Return the commit of the source tree, with + where files were changed; None outside of one."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
     try:
+        # An installed package may lie inside somebody else's repository.
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
         commit = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
         )

@@ -56,7 +56,10 @@ class TokenCounter:
             raise TargetError(
                 f"/tokenize answers with status {response.status_code}: {response.text[:200]}; choose shorter prompts"
             )
-        ids = tuple(response.json()["tokens"])
+        try:
+            ids = tuple(response.json()["tokens"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TargetError(f"/tokenize answers without tokens: {response.text[:200]}") from error
         return Counted(len(ids), ids)
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:

@@ -353,7 +353,7 @@ def _urls(options: argparse.Namespace, stack: ExitStack) -> list[str]:
 
 def _access(options: argparse.Namespace, url: str) -> Access:
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--base-url {url} is no URL; it must begin with http:// or https://")
+        raise ConfigError(f"{url} is no URL of a server; it must begin with http:// or https://")
     return Access(
         base_url=url,
         model=options.model,
