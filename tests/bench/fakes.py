@@ -102,6 +102,7 @@ class FakeServer(httpx.AsyncBaseTransport):
     slow: float = 1.0
     jitter_s: float = 0.0
     foreign_tokens: int = 0
+    busy_reads: int = 0
     trouble: dict[int, str] = field(default_factory=dict)
 
     stored: set[tuple[int, ...]] = field(default_factory=set)
@@ -109,7 +110,6 @@ class FakeServer(httpx.AsyncBaseTransport):
     bodies: list[dict[str, Any]] = field(default_factory=list)
     prompt_total: int = 0
     cached_total: int = 0
-    num_probes: int = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
@@ -140,8 +140,12 @@ class FakeServer(httpx.AsyncBaseTransport):
             f'vllm:prefix_cache_queries_total{{engine="0"}} {self.prompt_total}\n'
             f'vllm:prefix_cache_hits_total{{engine="0"}} {cached}\n'
             f'vllm:cache_config_info{{block_size="{self.block_size}"}} 1\n'
-            "vllm:num_requests_running 0\n"
+            f"vllm:num_requests_running {self._running()}\n"
         )
+
+    def _running(self) -> int:
+        self.busy_reads -= 1
+        return int(self.busy_reads >= 0)
 
     def _tokens(self, body: dict[str, Any]) -> httpx.Response:
         ids = self.ids_of(body | ({"prompt": body["content"]} if "content" in body else {}))
