@@ -82,6 +82,7 @@ class FakeServer(httpx.AsyncBaseTransport):
     """Prefills PREFILL_S a token and decodes DECODE_S a token, one request at a time unless it coalesces.
 
     `reports` and `counts` are what usage and /metrics say of reuse: `truth`, `zero`, `all` (a lie), `nothing`.
+    `hangs_up` closes the connection after each stream without a word.
     `trouble` maps the number of a generating request to what goes wrong with it.
     """
 
@@ -103,6 +104,7 @@ class FakeServer(httpx.AsyncBaseTransport):
     jitter_s: float = 0.0
     foreign_tokens: int = 0
     busy_reads: int = 0
+    hangs_up: bool = False
     trouble: dict[int, str] = field(default_factory=dict)
 
     stored: set[tuple[int, ...]] = field(default_factory=set)
@@ -110,11 +112,15 @@ class FakeServer(httpx.AsyncBaseTransport):
     bodies: list[dict[str, Any]] = field(default_factory=list)
     prompt_total: int = 0
     cached_total: int = 0
+    has_hung_up: bool = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             return httpx.Response(401, json={"error": {"message": "no key"}})
         path = request.url.path
+        if self.has_hung_up:
+            self.has_hung_up = False
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
         if path == "/v1/models":
             data = [
                 {"id": name, "owned_by": "fake", "max_model_len": self.max_model_len} for name in self.models
@@ -228,6 +234,7 @@ class FakeServer(httpx.AsyncBaseTransport):
         if self.has_usage and "stream_options" in body:
             yield frame({"choices": [], "usage": self._usage(len(ids), cached, len(out))})
         yield frame(b"[DONE]")
+        self.has_hung_up = self.hangs_up
 
     def _usage(self, prompt_tokens: int, cached: int, completion_tokens: int) -> dict[str, Any]:
         usage: dict[str, Any] = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}

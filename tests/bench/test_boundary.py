@@ -30,7 +30,7 @@ def test_timing_shows_the_steps_only_where_they_are_larger_than_the_noise() -> N
     """Without noise a block of 16 is 16 ms; what the clock could show is told with both numbers."""
     report = bench(SMALL, FakeServer())
     assert report.conclusion.findings[2] == (
-        "timing alone could show the steps: one block of 16 tokens is worth 16.00 ms by the fitted line, "
+        "timing alone could show the steps: one block of 16 is worth 16.00 ms by the fitted line, "
         "and the intervals of the medians are 0.00 ms wide"
     )
     for server in (FakeServer(jitter_s=0.1), FakeServer(slow=0.0)):

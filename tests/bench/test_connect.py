@@ -86,6 +86,7 @@ def test_llama_cpp_tokenizes_another_field() -> None:
     """Its answer to the wrong field is an empty list, not an error."""
     assert _connect(FakeServer(tokenize="llama.cpp")).tokenize == "llama.cpp"
     assert _connect(FakeServer(tokenize=None)).tokenize is None
+    assert _connect(FakeServer(tokenize="llama.cpp"), api="chat").tokenize is None  # it renders no chats
 
 
 def test_what_is_given_wins_over_what_is_found() -> None:
@@ -99,7 +100,11 @@ def test_what_is_given_wins_over_what_is_found() -> None:
     ("settings", "access", "words"),
     [
         ({}, {"model": "gpt-7"}, "serves no model 'gpt-7'; it serves tiny: choose one of them"),
-        ({"models": ()}, {}, "names no model (status 200); check --base-url, or name the model with --model"),
+        (
+            {"models": ()},
+            {},
+            "names no model (status 200: {'data': []}); check --base-url, or name the model with --model",
+        ),
         ({"api_key": "k"}, {}, "refuses the API key (status 401); give one with --api-key"),
         ({"trouble": {0: "down"}}, {}, "does not complete a prompt for model 'tiny': no connection"),
         ({"trouble": {0: "html"}}, {}, "the answer is text/html, not a stream of events"),

@@ -33,8 +33,15 @@ def test_a_delta_is_what_lies_between() -> None:
 
 
 def test_a_server_that_counts_computed_tokens_found_the_rest() -> None:
-    """llama.cpp counts what it prefilled."""
+    """Older versions of llama.cpp count what they prefilled."""
     early, late = (read_counters(f"llamacpp:prompt_tokens_total {n}\n") for n in (10, 14))
+    assert delta(early, late, 100) == CounterDelta(100, 96)
+
+
+def test_computed_and_cached_tokens_make_a_prompt() -> None:
+    """As newer versions of llama.cpp count."""
+    text = "llamacpp:prompt_tokens_total {}\nllamacpp:prompt_tokens_cached_total {}\n"
+    early, late = (read_counters(text.format(*pair)) for pair in ((10, 5), (14, 101)))
     assert delta(early, late, 100) == CounterDelta(100, 96)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from anaphora.bench.session import Plan
 from tests.bench.fakes import FakeServer, run, session
 
@@ -23,6 +25,23 @@ def test_after_priming_it_waits_until_nothing_runs_but_not_for_ever() -> None:
     assert round(_waited_s(FakeServer(), 3), 6) == 0.2
     assert round(_waited_s(FakeServer(), 10**6), 6) == 2.0
     assert round(_waited_s(FakeServer(counts="nothing"), 10**6), 6) == 0.05
+
+
+@pytest.mark.parametrize("counts", ["truth", "nothing"])
+def test_a_server_that_hangs_up_after_each_stream_loses_no_request_and_no_reading(counts: str) -> None:
+    """As llama.cpp's does: the question behind the stream is asked again, the measured request never is."""
+
+    async def go() -> tuple[list[str | None], int, int]:
+        server = FakeServer(hangs_up=True, counts=counts)
+        found = await session(server)
+        for _ in range(3):
+            await found.send(await found.prompts.fresh(40), Plan(arm="one"))
+        entries = found.log.entries
+        failures = [entry.answer.failure for entry in entries]
+        return failures, sum(entry.counters is not None for entry in entries), len(server.bodies)
+
+    num_probes = 2
+    assert run(go()) == ([None] * 3, 3 * (counts == "truth"), num_probes + 3)
 
 
 def test_counters_are_read_around_each_request_and_once_around_a_burst() -> None:

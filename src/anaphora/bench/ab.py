@@ -107,7 +107,9 @@ class AbExperiment:
                 f"with caching on, the first token takes {low:.3f} to {high:.3f} of the time, {facts}"
             )
         else:
-            conclusion.findings.append("no gain is claimed, since on is not clearly below off")
+            conclusion.findings.append(
+                f"no gain is claimed, since on is not clearly below off ({by_clock.figures})"
+            )
             conclusion.is_flagged = True
         rates = {side: _rates(log, f"{side} batch") for side in SIDES}
         both = [number for number in rates["on"] if number in rates["off"]]

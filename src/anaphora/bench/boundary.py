@@ -143,7 +143,7 @@ def _say_staircase(steps: Sequence[Step], unit: int, source: str, conclusion: Co
     stairs = ", ".join(f"{step.shared}→{_values(step)}" for step in told)
     conclusion.findings.append(f"shared → cached tokens: {stairs}")
     off = [step for step in told if not step.is_ideal]
-    size = f"blocks of {unit} tokens ({source})"
+    size = f"blocks of {unit} token{'s' if unit > 1 else ''} ({source})"
     if not any(value for step in told for value in step.seen):
         conclusion.findings.append("nothing was reused at any length: caching is off, or not reported")
         conclusion.is_flagged = True
@@ -173,7 +173,7 @@ def _clock(good: Sequence[Measurement], steps: Sequence[Step], unit: int) -> str
         return "timing alone cannot show the steps: too few requests, or no reuse to fit a line through"
     step_ms, width_ms = per_token * unit * 1000, median(widths)
     facts = (
-        f"one block of {unit} tokens is worth {step_ms:.2f} ms by the fitted line, "
+        f"one block of {unit} is worth {step_ms:.2f} ms by the fitted line, "
         f"and the intervals of the medians are {width_ms:.2f} ms wide"
     )
     if step_ms <= max(2 * width_ms, _CLOCK_MS):

@@ -7,7 +7,7 @@ no arm pays for a connection that another found open.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -46,6 +46,17 @@ def open_http(access: Access, transport: httpx.AsyncBaseTransport | None = None)
     )
 
 
+async def again(call: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    """Ask, and ask once more where the server had closed the connection that was kept.
+
+    Some servers do so after a stream, without a word. Only for questions, never for what is measured.
+    """
+    try:
+        return await call()
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        return await call()
+
+
 class Client:
     """Sends prompts to one server."""
 
@@ -56,9 +67,8 @@ class Client:
 
     async def touch(self, num_connections: int = 1) -> None:
         """Have so many connections open; whether the server answers shows at the next request."""
-        await asyncio.gather(
-            *(self.http.get("/v1/models") for _ in range(num_connections)), return_exceptions=True
-        )
+        looks = (again(lambda: self.http.get("/v1/models")) for _ in range(num_connections))
+        await asyncio.gather(*looks, return_exceptions=True)
 
     async def complete(self, prompt: Prompt, max_tokens: int, **more: Any) -> Answer:
         """Send a prompt and return the answer; failures are answers too."""

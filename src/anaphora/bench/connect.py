@@ -4,11 +4,12 @@ Sends one probe of a few tokens, which doubles as the first warm-up. Raises Targ
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 
-from anaphora.bench.client import request_body, stream
+from anaphora.bench.client import again, request_body, stream
 from anaphora.bench.counters import Reading, read_counters
 from anaphora.bench.frames import error_text
 from anaphora.bench.measurement import Answer, Prompt
@@ -53,7 +54,7 @@ async def connect(http: httpx.AsyncClient, access: Access) -> Target:
 async def read_metrics(http: httpx.AsyncClient) -> Reading | None:
     """Return the server's counters, or None where it shows none."""
     try:
-        response = await http.get("/metrics")
+        response = await again(lambda: http.get("/metrics"))
     except httpx.HTTPError:
         return None
     return read_counters(response.text) if response.status_code == 200 else None
@@ -79,9 +80,9 @@ async def _list_models(http: httpx.AsyncClient, access: Access) -> dict[str, dic
         if isinstance(entry, dict) and "id" in entry
     ]
     if not listed and access.model is None:
+        said = f"status {response.status_code}: {_why(body) or response.text[:120] or 'nothing'}"
         raise TargetError(
-            f"{access.root}/v1/models names no model (status {response.status_code}); "
-            "check --base-url, or name the model with --model"
+            f"{access.root}/v1/models names no model ({said}); check --base-url, or name the model with --model"
         )
     return {str(entry["id"]): entry for entry in listed}
 
@@ -174,9 +175,12 @@ async def _tokenize_shape(http: httpx.AsyncClient, target: Target) -> Tokenize |
         ("vllm", {"model": target.model, "prompt": "Hello there"}),
         ("llama.cpp", {"content": "Hello there", "add_special": True}),
     )
+    if target.api == "chat":  # only a tokenizer that renders the chat counts what is sent
+        messages = [{"role": "user", "content": "Hello there"}]
+        bodies = (("vllm", {"model": target.model, "messages": messages}),)
     for shape, body in bodies:
         try:
-            response = await http.post("/tokenize", json=body)
+            response = await again(partial(http.post, "/tokenize", json=body))
         except httpx.HTTPError:
             return None
         found = _json_of(response)

@@ -15,6 +15,7 @@ CACHED = (
     "vllm:prefix_cache_hits_total",
     "vllm:gpu_prefix_cache_hits_total",
     "sglang:cached_tokens_total",
+    "llamacpp:prompt_tokens_cached_total",
 )
 PROMPT = (
     "vllm:prefix_cache_queries_total",
@@ -63,7 +64,8 @@ def _first(sums: dict[str, float], names: tuple[str, ...]) -> float | None:
 def delta(before: Reading | None, after: Reading | None, sent_tokens: int | None) -> CounterDelta | None:
     """Return how far the counters went between two readings.
 
-    A server that counts only computed tokens found the rest of the `sent_tokens` cached.
+    A server that counts only computed tokens found the rest of the `sent_tokens` cached; one that counts computed and
+    cached tokens had prompts of both.
     """
     if before is None or after is None:
         return None
@@ -71,6 +73,8 @@ def delta(before: Reading | None, after: Reading | None, sent_tokens: int | None
     computed = _minus(after.computed, before.computed)
     if cached is None and computed is not None and sent_tokens is not None:
         prompt, cached = float(sent_tokens), sent_tokens - computed
+    if prompt is None and cached is not None and computed is not None:
+        prompt = cached + computed
     return None if prompt is None and cached is None else CounterDelta(prompt, cached)
 
 

@@ -22,6 +22,13 @@ class Timing:
     ratio: tuple[float, float] | None
     p_value: float | None
 
+    @property
+    def figures(self) -> str:
+        """What it rests on, for people."""
+        if self.ratio is None or self.p_value is None:
+            return "fewer than three rounds"
+        return f"ratio {self.ratio[0]:.3f} to {self.ratio[1]:.3f}, p = {self.p_value:.2g}"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -102,16 +109,10 @@ def _contradictions(reported: Says, counters: Says, by_clock: Timing) -> list[st
     for name, said in (("usage", reported), ("/metrics", counters)):
         if said == "yes" and by_clock.says == "no":
             found.append(
-                f"{name} reports reuse, but warm requests are not faster than never-seen ones ({_ratio(by_clock)})"
+                f"{name} reports reuse, but warm requests are not faster than never-seen ones ({by_clock.figures})"
             )
         if said == "no" and by_clock.says == "yes":
             found.append(
-                f"{name} reports no reuse, but warm requests are faster than never-seen ones ({_ratio(by_clock)})"
+                f"{name} reports no reuse, but warm requests are faster than never-seen ones ({by_clock.figures})"
             )
     return found
-
-
-def _ratio(by_clock: Timing) -> str:
-    if by_clock.ratio is None or by_clock.p_value is None:
-        return "too few requests"
-    return f"warm ÷ control {by_clock.ratio[0]:.2f} to {by_clock.ratio[1]:.2f}, p = {by_clock.p_value:.2g}"

@@ -86,7 +86,9 @@ class LayoutExperiment:
                 f"with the value first ({first}), on prompts of {self.tokens:,} tokens, one request at a time"
             )
         else:
-            conclusion.findings.append("no gain is claimed: last is not clearly below first")
+            conclusion.findings.append(
+                f"no gain is claimed, since last is not clearly below first ({by_clock.figures})"
+            )
             conclusion.is_flagged = True
         conclusion.details["last_to_first"] = by_clock.ratio
         return conclusion

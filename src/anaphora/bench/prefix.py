@@ -115,7 +115,9 @@ def _say_worth(log: Log, by_clock: Timing, conclusion: Conclusion) -> None:
         low, high = by_clock.ratio
         conclusion.claims.append(f"warm takes {low:.3f} to {high:.3f} of the control's time, {facts}")
     else:
-        conclusion.findings.append("no gain is claimed, since warm is not clearly below control")
+        conclusion.findings.append(
+            f"no gain is claimed, since warm is not clearly below control ({by_clock.figures})"
+        )
 
 
 def _bias(log: Log) -> list[str]:

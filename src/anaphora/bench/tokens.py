@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from anaphora.bench.client import again
 from anaphora.bench.measurement import Prompt
 from anaphora.bench.target import Target
 from anaphora.errors import TargetError
@@ -47,7 +48,7 @@ class TokenCounter:
         if not self.is_exact:
             return Counted(max(1, len(prompt.text.split())), None)
         try:
-            response = await self._http.post("/tokenize", json=self._body(prompt))
+            response = await again(lambda: self._http.post("/tokenize", json=self._body(prompt)))
         except httpx.HTTPError as error:
             raise TargetError(
                 f"the server stopped answering /tokenize ({error or type(error).__name__})"
