@@ -64,13 +64,13 @@ def _draw_arms(figure: "Figure", report: Report) -> None:
     """Bars for arms: time to first token, and tokens of prompts."""
     times, tokens = figure.subplots(1, 2)
     arms = [arm for arm in report.arms if arm.ttft]
-    names = [arm.arm for arm in arms]
+    names, is_crowded = [arm.arm for arm in arms], len(arms) > 4
     medians = [arm.ttft.median * 1000 for arm in arms if arm.ttft]
     spans = [_span(arm.ttft.median, arm.ttft.low, arm.ttft.high) for arm in arms if arm.ttft]
     times.bar(names, medians, color=BLUE, yerr=list(zip(*spans, strict=True)), capsize=4, ecolor="black")
     for place, arm in enumerate(arms):
         times.annotate(
-            f"{medians[place]:,.0f} (n={arm.sent - arm.failed})",
+            f"{medians[place]:,.0f}" + ("" if is_crowded else f" (n={arm.sent - arm.failed})"),
             (place, medians[place] + spans[place][1]),
             ha="center",
             va="bottom",
@@ -81,7 +81,7 @@ def _draw_arms(figure: "Figure", report: Report) -> None:
     times.set(title="time to first token, median and 95 % interval", ylabel="ms")
     times.margins(y=0.15)
     _token_bars(tokens, report)
-    if len(names) > 4:
+    if is_crowded:
         for axes in (times, tokens):
             axes.tick_params(axis="x", rotation=20)
 
@@ -102,7 +102,8 @@ def _token_bars(axes: "Axes", report: Report) -> None:
         axes.bar(places, [value or 0 for value in values], width, label=label, color=colour)
     axes.set_xticks(range(len(arms)), [arm.arm for arm in arms])
     axes.set(title="tokens per request", ylabel="tokens")
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4)
+    below = -0.12 if len(arms) <= 4 else -0.22
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, below), ncols=4)
 
 
 def _each(total: int | None, number: int) -> float | None:
