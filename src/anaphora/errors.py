@@ -21,6 +21,7 @@
     - MissingExtraError       an optional package is not installed
     - TraceError              a recorded trace cannot be read
   + ServerCallError         a server that was asked something gave no answer, or refused
+  + TargetError             the server to be measured is absent, or does not answer as it should
   + EngineError             we are at fault: 5xx
     - EngineDeadError         the engine thread has stopped
     - ShuttingDownError       the server is stopping and takes no new requests
@@ -124,6 +125,10 @@ class TraceError(StartError):
 
 class ServerCallError(AnaphoraError):
     """A server that was asked something gave no answer, or refused; the message is one line for a person."""
+
+
+class TargetError(AnaphoraError):
+    """The server to be measured is absent, or does not answer as it should; the message is one line for a person."""
 
 
 class EngineError(AnaphoraError):

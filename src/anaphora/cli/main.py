@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from anaphora.cli import cost, explain, lint, pull, serve, simulate
+from anaphora.cli import bench, cost, explain, lint, pull, serve, simulate
 from anaphora.errors import AnaphoraError
 
-COMMANDS = (serve, explain, lint, simulate, cost, pull)
+COMMANDS = (serve, bench, explain, lint, simulate, cost, pull)
 
 
 class Parser(argparse.ArgumentParser):

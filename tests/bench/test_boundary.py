@@ -1,0 +1,65 @@
+"""The staircase of whole blocks."""
+
+from anaphora.bench.boundary import BoundaryExperiment
+from anaphora.bench.target import Access
+from tests.bench.fakes import URL, FakeServer, bench
+
+SMALL = BoundaryExperiment(shared=(15, 16, 31, 95, 96, 97, 111), rounds=3)
+
+
+def _seen(report: object) -> list[tuple[int, list[int]]]:
+    steps = report.conclusion.details["steps"]  # type: ignore[attr-defined]
+    return [(step["shared"], step["seen"]) for step in steps]
+
+
+def test_hits_round_down_to_whole_blocks() -> None:
+    """15, 16, 31, 95, 96, 97, 111 shared tokens give 0, 16, 16, 80, 96, 96, 96."""
+    report = bench(SMALL, FakeServer())
+    assert _seen(report) == [
+        (shared, [cached] * 3)
+        for shared, cached in [(15, 0), (16, 16), (31, 16), (95, 80), (96, 96), (97, 96), (111, 96)]
+    ]
+    assert report.conclusion.findings[:2] == [
+        "shared → cached tokens: 15→0, 16→16, 31→16, 95→80, 96→96, 97→96, 111→96",
+        "every hit is the shared beginning rounded down to blocks of 16 tokens (/metrics)",
+    ]
+    assert report.exit_code == 0
+
+
+def test_timing_shows_the_steps_only_where_they_are_larger_than_the_noise() -> None:
+    """Without noise a block of 16 is 16 ms; what the clock could show is told with both numbers."""
+    report = bench(SMALL, FakeServer())
+    assert report.conclusion.findings[2] == (
+        "timing alone could show the steps: one block of 16 is worth 16.00 ms by the fitted line, "
+        "and the intervals of the medians are 0.00 ms wide"
+    )
+    for server in (FakeServer(jitter_s=0.1), FakeServer(slow=0.0)):
+        still = bench(SMALL, server)
+        assert still.conclusion.findings[2].startswith("timing alone cannot show the steps: one block of 16")
+        assert still.exit_code == 0
+
+
+def test_a_server_of_another_block_size_is_named_with_what_was_expected() -> None:
+    """Blocks of 32, though --block-size says 16."""
+    report = bench(SMALL, FakeServer(block_size=32), Access(base_url=URL, block_size=16))
+    assert (
+        "hits are not those of blocks of 16 tokens (--block-size): 16→0 instead of 16"
+        in report.conclusion.findings[1]
+    )
+    assert report.exit_code == 2
+
+
+def test_an_unknown_block_size_is_inferred_from_the_hits() -> None:
+    """Hits of 32 and 96 can only be blocks of 32, or parts of that."""
+    report = bench(SMALL, FakeServer(block_size=32, counts="nothing"))
+    assert report.conclusion.details["block_size"] == 32
+    assert "inferred" in report.conclusion.findings[1]
+
+
+def test_no_reuse_and_no_report_are_two_different_findings() -> None:
+    """Nothing was reused; or nobody says."""
+    off = bench(SMALL, FakeServer(caching=False))
+    silent = bench(SMALL, FakeServer(reports="nothing"))
+    assert "nothing was reused at any length: caching is off, or not reported" in off.conclusion.findings
+    assert "the server reports no cached tokens" in silent.conclusion.findings[0]
+    assert (off.exit_code, silent.exit_code) == (2, 2)

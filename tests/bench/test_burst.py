@@ -1,0 +1,46 @@
+"""Identical prompts at one moment."""
+
+from anaphora.bench.burst import BurstExperiment
+from tests.bench.fakes import FakeServer, bench
+
+SMALL = BurstExperiment(concurrency=4, tokens=100, rounds=3, output_tokens=2)
+
+
+def test_identical_prompts_are_computed_once() -> None:
+    """100 tokens for the first, and 4 for each of the three others."""
+    report = bench(SMALL, FakeServer())
+    assert report.conclusion.details == {
+        "computed": [112] * 3,
+        "computed_by_counters": [112] * 3,
+        "limit": 164,
+    }
+    assert (
+        "4 identical prompts of 100 tokens at once: 112 prompt tokens computed, 1.12 of one prompt"
+        in (report.conclusion.findings[3])
+    )
+    assert [(arm.arm, arm.sent, arm.reported, arm.counted) for arm in report.arms] == [
+        ("one", 3, 0, 0),
+        ("identical", 12, 288 * 3, 288 * 3),
+        ("different", 12, 0, 0),
+    ]
+    assert report.exit_code == 0
+
+
+def test_a_server_that_computes_each_is_a_finding() -> None:
+    """400 tokens for four times 100."""
+    report = bench(SMALL, FakeServer(caching=False))
+    assert report.conclusion.details["computed"] == [400] * 3
+    assert report.exit_code == 2
+
+
+def test_what_was_computed_is_unknown_where_nothing_is_reported() -> None:
+    """Rather than zero."""
+    report = bench(SMALL, FakeServer(reports="nothing"))
+    assert "the server reports no cached tokens: what was computed is unknown" in report.conclusion.findings
+
+
+def test_twelve_requests_of_three_bursts_are_three_rounds_for_the_interval() -> None:
+    """Those of one burst are not independent; two bursts give no interval at all."""
+    report = bench(BurstExperiment(concurrency=4, tokens=100, rounds=2, output_tokens=2), FakeServer())
+    identical = next(arm for arm in report.arms if arm.arm == "identical")
+    assert identical.ttft and (identical.ttft.n, identical.ttft.low) == (8, None)

@@ -1,0 +1,44 @@
+"""Conversations replayed as text and as ids."""
+
+from anaphora.bench.multiturn import MultiturnExperiment
+from tests.bench.fakes import FakeServer, bench
+
+SMALL = MultiturnExperiment(turns=3, rounds=3, tokens=40, output_tokens=24)
+
+
+def test_each_turn_finds_the_turns_before_it_replies_included() -> None:
+    """40, 104 and 168 tokens; 63 and 127 of them were there before, in whole blocks 48 and 112."""
+    report = bench(SMALL, FakeServer())
+    rows = [row for row in report.conclusion.details["turns"] if row["arm"] == "text"]
+    assert [(row["prompt_tokens"], row["achievable"], row["cached_tokens"]) for row in rows] == [
+        (40, 0, 0),
+        (104, 48, 48),
+        (168, 112, 112),
+    ]
+    assert "ids replayed: not measured, since the server gives no token ids" in report.conclusion.findings[2]
+    assert (report.is_comparable, report.exit_code) == (True, 0)
+
+
+def test_replies_that_are_tokenized_otherwise_are_lost_as_text_and_kept_as_ids() -> None:
+    """The reply is one word to the tokenizer, and was 24 tokens to the model."""
+    report = bench(SMALL, FakeServer(gives_ids=True, splits_replies=True))
+    lost = report.conclusion.details["lost_tokens_per_turn"]
+    assert lost["ids"] == 0
+    assert lost["text"] > 16
+    assert report.conclusion.findings[-1].startswith("lost by replaying text instead of ids: ")
+
+
+def test_a_chat_is_sent_as_messages() -> None:
+    """Two of the user's and one reply between them."""
+    server = FakeServer(apis=("chat",))
+    bench(MultiturnExperiment(turns=2, rounds=1, tokens=20, output_tokens=4), server)
+    longest = max(server.bodies, key=lambda body: len(body["messages"]))
+    assert [message["role"] for message in longest["messages"]] == ["user", "assistant", "user"]
+
+
+def test_a_conversation_whose_reply_failed_is_not_continued() -> None:
+    """Its later turns would be other prompts."""
+    report = bench(
+        MultiturnExperiment(turns=3, rounds=1, tokens=20, output_tokens=4), FakeServer(trouble={2: "500"})
+    )
+    assert [(entry.arm, entry.axis) for entry in report.log] == [("text", 1), ("control", 1)]
