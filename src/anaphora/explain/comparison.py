@@ -266,13 +266,12 @@ class Comparison:
 
 def are_versions(old: str, new: str) -> bool:
     """Whether most of the shorter of two texts stands in the longer one, in the same order."""
-    a, b = re.findall(r"\w+|\W", old), re.findall(r"\w+|\W", new)
-    start = common_length(a, b)
-    runs = align(a, b, start, (16, 5))
-    same = sum(map(len, a[:start])) + sum(
-        len(piece) for run in runs for piece in a[run.old_start : run.old_start + run.length]
-    )
-    shorter = min(len(old), len(new))
+    shorter, same = min(len(old), len(new)), common_length(old, new)
+    if same * 2 > shorter:
+        return True
+    a, b = re.findall(r"\w+|\W", old[same:]), re.findall(r"\w+|\W", new[same:])
+    runs = align(a, b, 0, (16, 5))
+    same += sum(len(piece) for run in runs for piece in a[run.old_start : run.old_start + run.length])
     return shorter > 0 and same * 2 > shorter
 
 

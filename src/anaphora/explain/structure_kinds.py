@@ -161,6 +161,9 @@ def unicode(c: Comparison) -> Finding | None:
     )
 
 
+_KEPT_CHARS = 64
+
+
 def _fold_spaces(text: str) -> str:
     return _ASCII_SPACE.sub(" ", text).strip(" ")
 
@@ -181,7 +184,9 @@ def _folded(
     pair = c.pair
     if pair is None or c.is_retokenised or not c.has_diverged or c.tools_changed_text or c.changed_settings:
         return None
-    a, b = fold(pair.old), fold(pair.new)
+    # What both begin with folds alike; a little of it stays, so that nothing is cut that belongs together.
+    equal = max(0, pair.offset - _KEPT_CHARS)
+    a, b = fold(pair.old[equal:]), fold(pair.new[equal:])
     is_same = a == b or (pair.path == "prompt" and a and b and (a.startswith(b) or b.startswith(a)))
     if not is_same or (pair.role is None and pair.path != "prompt"):
         return None

@@ -233,7 +233,7 @@ class Explainer:
         request.note = replace(found, old=None, new=None, advice="")
         self._tell(found)
         if self._history.limits.max_bytes:
-            request.stopped_at = self._stopped_at(own, admitted.cached_tokens)
+            request.stopped_at = self._stopped_at(case.request, admitted.cached_tokens)
         with self._lock:
             self._history.add(request, packed)
 

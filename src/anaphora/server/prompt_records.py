@@ -115,7 +115,7 @@ class BodyRenderer:
 
     def rebuilt(self, token_ids: Sequence[TokenId], spans: Sequence[PartSpan]) -> RenderedPrompt:
         """Return a prompt again from its tokens and the places of its parts."""
-        pieces = [self._tokenizer.token_bytes(token_id) for token_id in token_ids]
+        pieces = list(map(self._tokenizer.token_bytes, token_ids))
         text = b"".join(pieces).decode("utf-8", "replace")
         starts = token_char_starts(text, pieces)
         return RenderedPrompt(
