@@ -36,8 +36,8 @@ _USER_LABEL = re.compile(
     re.IGNORECASE,
 )
 _NAME_LABEL = re.compile(
-    r"\b(?i:my\s+name\s+is|names?(?:\s+is)?|named|called|assisting|assist|helping|help|talking\s+(?:to|with)"
-    r"|speaking\s+(?:to|with)|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
+    r"\b(?i:my\s+name\s+is|names?(?:\s+is)?|named|called|assisting|assist|helping|help|talk(?:ing)?\s+(?:to|with)"
+    r"|speak(?:ing)?\s+(?:to|with)|chat(?:ting)?\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
     r"|(?:logged|signed)\s+in\s+as|address(?:ed)?\s+(?:the\s+\w+|them|him|her)?\s*(?:to|as)|welcome|hello|hi|dear"
     r"|greet|mr|ms|mrs|dr)\.?\s*[:,=]?"
     rf"{_OPENERS}(?:[A-Z][\w'’-]*\.?\s+){{0,2}}\Z",
