@@ -1,6 +1,10 @@
 """The command line: help, exit codes, one clear line for every error."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +82,21 @@ def test_pull_prints_where_the_model_lies(capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert found["name"] == "smollm2-135m"
     assert found["path"].endswith("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
+    """As with `| head`."""
+    usage = tmp_path / "usage.jsonl"
+    usage.write_text(
+        '{"usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}}\n', "utf-8"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        told = subprocess.run(
+            [sys.executable, "-m", "anaphora", "cost", str(usage), "--json"],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (told.returncode, told.stderr) == (1, b"")

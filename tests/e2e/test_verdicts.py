@@ -346,6 +346,16 @@ def test_a_server_without_memory_for_texts_counts_and_shows_none() -> None:
         told = answer.json()["anaphora"]["explanation"]
         assert sum(told["uncached"].values()) == told["prompt_tokens"] - told["reused_tokens"]
         assert (told["old"], told["new"]) == (None, None)
+        assert told["reused_tokens"] > 0
+        assert (told["cause"], told["certainty"]) == (
+            "ok_partial",
+            "inferred",
+        )  # it was seen, by whom is unknown
+        other = (
+            await site.complete("Something else altogether, and long enough.", anaphora={"explain": True})
+        ).json()
+        found = other["anaphora"]["explanation"]
+        assert (found["cause"], found["certainty"]) == ("never_seen", "inferred")
         assert "14:02" not in str(told)
         found = await site.get(f"/v1/cache/requests/{answer.json()['id']}")
         assert found.json()["uncached"] == told["uncached"]

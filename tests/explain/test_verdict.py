@@ -1,9 +1,11 @@
 """The headline, its order, its numbers and its words."""
 
+from dataclasses import replace
+
 import pytest
 
 from anaphora.explain.endless_cache import EndlessCache, explain_after
-from anaphora.explain.records import CacheFact, Explanation, Lookup, PromptRecord
+from anaphora.explain.records import CacheFact, Explanation, HitLaw, Lookup, PromptRecord
 from anaphora.explain.verdict import Case, explain, nearest_of
 from tests.explain.support import LAW, RENDERER, STORY, chat, record
 
@@ -165,3 +167,36 @@ def test_a_named_stranger_is_called_one_and_the_request_is_not_called_new() -> N
     )
     assert (found.cause, found.compared_with, found.certainty) == ("never_seen", "r-0", "known")
     assert "share no whole part" in found.advice and "First time" not in found.advice
+
+
+def test_a_switch_of_the_server_is_not_said_to_be_asked_for() -> None:
+    """And with caching off no block is written."""
+    switched_off = replace(OLD, bypassed_by="--no-enable-prefix-caching")
+    found = explain(Case(request=switched_off, lookup=Lookup(0), law=LAW))
+    assert (found.cause, found.path) == ("bypassed", None)
+    assert "started with --no-enable-prefix-caching" in found.advice and "asked for" not in found.advice
+
+
+def test_what_was_partly_reused_has_been_seen_though_nobody_remembers_by_whom() -> None:
+    found = explain(Case(request=OLD, lookup=Lookup(16), law=LAW))
+    assert (found.cause, found.certainty) == ("ok_partial", "inferred")
+    assert "maximum" not in found.advice and "16 reused tokens" in found.advice
+
+
+def test_the_sum_of_the_largest_hit_is_right_also_with_a_block_given_back() -> None:
+    """97 tokens leave one for a prefill of at least two."""
+    law = HitLaw(16, min_prefill_tokens=2)
+    for num_tokens, words in ((97, "floor((97-1)/16)*16-16 = 80"), (98, "floor((98-1)/16)*16 = 96")):
+        prompt = record("a", {"prompt": list(range(num_tokens))})
+        longer = record("b", {"prompt": [*range(law.best_possible(num_tokens)), 0]})
+        case = Case(request=prompt, lookup=Lookup(law.best_possible(num_tokens)), law=law, longest=longer)
+        assert words in explain(case).advice
+
+
+@pytest.mark.parametrize("words", ["You talk with {}.", "You are speaking to {}.", "You chat with {}."])
+def test_who_is_talked_with_is_a_user(words: str) -> None:
+    old, new = (
+        chat("Who is there?", system=f"{words.format(name)} {STORY}")
+        for name in ("Ines Abel", "Hugo Petrenko")
+    )
+    assert ask(record("b", new), record("a", old)).cause == "user_in_system"

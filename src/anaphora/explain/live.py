@@ -177,6 +177,7 @@ class _Books:
         assert eviction is not None, "no eviction, no words"
         age = _ago(self._admitted.time - eviction.time)
         blocks = plural(run.num_blocks, "block")
+        were = "was" if run.num_blocks == 1 else "were"
         if eviction.cause == "expired":
             return (
                 f"The time for which {blocks} had been pinned was over, and then, {age}, they were evicted to make "
@@ -187,7 +188,7 @@ class _Books:
         pages = plural(eviction.num_pages, "page")
         about = "About" if self._around.is_lru else "With --eviction-policy lru, about"
         kept = "" if short is None else f" {about} {plural(short, 'more page')} would have kept them."
-        return f"{blocks} were evicted {age} to make room for {whom}, which took {pages}.{kept}"
+        return f"{blocks} {were} evicted {age} to make room for {whom}, which took {pages}.{kept}"
 
     def _owner_words(self, run: MissedRun) -> str:
         owner = run.first.owner

@@ -59,8 +59,8 @@ _FOREIGN_LABEL = re.compile(
 )
 _NAME_LABEL = re.compile(
     r"(?:(?:(?<![A-Za-z])(?i:names?)|(?<=[a-z])Name)(?:\s+(?i:is))?"
-    r"|\b(?i:my\s+name\s+is|named|called|assisting|assist|helping|help|talking\s+(?:to|with)"
-    r"|speaking\s+(?:to|with)|chatting\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
+    r"|\b(?i:my\s+name\s+is|named|called|assisting|assist|helping|help|talk(?:ing)?\s+(?:to|with)"
+    r"|speak(?:ing)?\s+(?:to|with)|chat(?:ting)?\s+with|serving|serve|on\s+behalf\s+of|assistant\s+(?:to|of|for)"
     r"|(?:logged|signed)[\s-]+in\s+as|(?:address(?:ed)?|greet|call|refer\s+to)\s+(?:the\s+\w+|them|him|her|me)?\s*(?:to|as)"
     r"|welcome|hello|hi|dear|greet|work(?:s|ing)?\s+for|report(?:s|ing)?\s+to|assigned\s+to|(?:prepared|written|made)\s+for"
     r"|spoke\s+(?:to|with)|yours|regards|sincerely|signed(?:\s+by)?|written\s+by|author)"

@@ -254,6 +254,9 @@ class _Verdict:
         field_name = self._request.bypassed_by
         if field_name is None:
             return None
+        if field_name.startswith("--"):
+            words = f"This server was started with {field_name}: blocks are neither read nor written. Leave it out."
+            return Finding(code="bypassed", advice=words)
         return Finding(
             code="bypassed",
             path=field_name,
@@ -310,7 +313,7 @@ class _Verdict:
 
     def _never_seen(self) -> Finding | None:
         c = self._comparison
-        if c is not None and not _is_stranger(c):
+        if self._case.lookup.reused_tokens if c is None else not _is_stranger(c):
             return None
         if self._case.is_named:
             words = "The two requests share no whole part, and neither is a version of the other."
@@ -336,17 +339,27 @@ class _Verdict:
 
     def _ok_partial(self) -> Finding:
         reused, best = self._case.lookup.reused_tokens, self._case.law.best_possible(self._num_tokens)
-        c, size = self._comparison, self._case.law.block_size
-        if reused == best or c is None:
-            law = f"floor(({self._num_tokens}-1)/{size})*{size}"
-            advice = f"The hit is the maximum possible: {law} = {best:,}."
-        else:
-            advice = (
-                f"All {self._case.law.whole_blocks(c.num_matched):,} tokens that this prompt shares in "
-                "whole blocks were reused; "
-                "what follows is new."
+        if reused == best:
+            return Finding(
+                code="ok_partial", advice=f"The hit is the maximum possible: {self._law_words()} = {best:,}."
             )
+        c = self._comparison
+        if c is None:  # the blocks are there, and whose they were is no longer remembered
+            words = f"What follows the {reused:,} reused tokens is in no prompt that is remembered."
+            return Finding(code="ok_partial", advice=words, certainty="inferred")
+        advice = (
+            f"All {self._case.law.whole_blocks(c.num_matched):,} tokens that this prompt shares in "
+            "whole blocks were reused; "
+            "what follows is new."
+        )
         return Finding(code="ok_partial", advice=advice)
+
+    def _law_words(self) -> str:
+        """The largest hit as a sum."""
+        law, num_tokens = self._case.law, self._num_tokens
+        whole = f"floor(({num_tokens}-1)/{law.block_size})*{law.block_size}"
+        is_less = law.best_possible(num_tokens) < law.whole_blocks(num_tokens - 1)
+        return f"{whole}-{law.block_size}" if is_less else whole
 
     # The words.
 

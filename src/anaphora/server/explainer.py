@@ -211,7 +211,7 @@ class Explainer:
         packed = pack_tokens(token_ids)
         with self._lock:
             request = self._history.new(admitted, self._wall_time())
-            request.had_forgotten = bool(self._history.num_forgotten)
+            request.had_forgotten = bool(self._history.num_forgotten) or not self._history.limits.max_bytes
         if draft is not None:
             request.helped = draft.helped
         if self._history.limits.max_bytes:

@@ -79,7 +79,7 @@ class RebuiltRecords:
 def _bypass(request: Remembered) -> str | None:
     """Return what made a request read nothing, by the field that it was sent with, if that is known."""
     bypassed_by = request.admitted.bypassed_by
-    if bypassed_by is None or not isinstance(request.body, Mapping):
+    if bypassed_by is None or bypassed_by.startswith("--") or not isinstance(request.body, Mapping):
         return bypassed_by
     return bypass_of(request.body) or bypassed_by
 
