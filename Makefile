@@ -27,6 +27,7 @@ soak: $(INSTALLED_TEST) ## twenty thousand requests with random aborts, under ev
 bench: $(INSTALLED_TEST) ## the benchmarks that need no peer: bookkeeping, overhead, time to first token, equality
 	@.venv/bin/python benchmarks/bookkeeping.py --json
 	@.venv/bin/python benchmarks/overhead.py
+	@.venv/bin/python benchmarks/explain_overhead.py
 	@.venv/bin/python benchmarks/ttft.py
 	@.venv/bin/python benchmarks/equality.py
 
