@@ -10,8 +10,7 @@ from anaphora.bench.experiment import Experiment
 from anaphora.bench.multiturn import MultiturnExperiment
 from anaphora.bench.plot import check_plot, draw
 from anaphora.bench.prefix import PrefixExperiment
-from anaphora.bench.replay import ReplayExperiment
-from anaphora.bench.requests_of_trace import TracedRequest
+from anaphora.bench.replay import ReplayExperiment, TracedRequest
 from anaphora.errors import ConfigError
 from tests.bench.fakes import FakeServer, bench
 

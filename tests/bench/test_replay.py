@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from anaphora.bench.replay import ABANDONED, ReplayExperiment
-from anaphora.bench.requests_of_trace import TracedRequest
+from anaphora.bench.replay import ABANDONED, ReplayExperiment, TracedRequest
 from tests.bench.fakes import FakeServer, bench, target
 
 TRACE = (

@@ -3,9 +3,8 @@
 from rich.console import Console
 
 from anaphora.bench.prefix import PrefixExperiment
-from anaphora.bench.replay import ReplayExperiment
+from anaphora.bench.replay import ReplayExperiment, TracedRequest
 from anaphora.bench.report import Report
-from anaphora.bench.requests_of_trace import TracedRequest
 from anaphora.bench.table import lines, show
 from tests.bench.fakes import FakeServer, bench
 

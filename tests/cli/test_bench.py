@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from anaphora.assemble import build_app
+from anaphora.bench.replay import ReplayExperiment, TracedRequest
+from anaphora.cli import bench
 from anaphora.cli.bench import CHOICES
-from anaphora.cli.main import main
+from anaphora.cli.main import build_parser, main
 from anaphora.config import ServerConfig
 from tests.e2e.test_whole import make_engine
 from tests.server.fakes import live
@@ -43,7 +45,7 @@ def test_every_experiment_has_help_with_an_example_and_its_exit_codes(
         (["boundary", *NOBODY, "--shared", "16,many"], ["'many' is not a number"]),
         (["ab", *NOBODY], ["ab needs two servers", "--other-url"]),
         (["ab", *NOBODY, "--serve"], ["--serve starts its own servers"]),
-        (["replay", "/no/such/trace", *NOBODY], ["--trace-block-size"]),
+        (["replay", "/no/such/trace", *NOBODY], ["/no/such/trace cannot be read"]),
         (
             ["replay", "/no/such/trace", "--trace-block-size", "16", *NOBODY],
             ["/no/such/trace cannot be read"],
@@ -110,3 +112,33 @@ def test_an_unknown_model_is_named_with_those_that_are_known(capsys: pytest.Capt
         code = main(["bench", "prefix", "--base-url", server.url, "--model", "gpt-7"])
     assert code == 1
     assert "serves no model 'gpt-7'; it serves fake: choose one of them" in capsys.readouterr().err
+
+
+def test_a_replay_takes_the_traces_that_the_simulator_takes(tmp_path: Path) -> None:
+    """With the block size that fits, which need not be said."""
+    path = tmp_path / "trace.jsonl"
+    line = '{"timestamp": %d, "input_length": %d, "output_length": 3, "hash_ids": [%s]}\n'
+    path.write_text(line % (1500, 1030, "0, 1, 2") + line % (0, 513, "0, 1"), "utf-8")
+    options = build_parser().parse_args(["bench", "replay", str(path), *NOBODY])
+    found = bench._make_replay(options)
+    assert isinstance(found, ReplayExperiment)
+    assert found.requests == (TracedRequest(0.0, 513, 3, (0, 1)), TracedRequest(1.5, 1030, 3, (0, 1, 2)))
+    assert found.block_size == 512
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{oops", "line 1 is not JSON"),
+        ('{"input_length": 20, "output_length": 3, "hash_ids": [0, 1]}', "does not say when"),
+        ('{"messages": [{"role": "user", "content": "hi"}]}', "a trace of texts has no pace"),
+    ],
+)
+def test_a_trace_without_a_pace_is_one_clear_line(
+    line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a server is asked anything."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(line + "\n", "utf-8")
+    assert main(["bench", "replay", str(path), "--trace-block-size", "16", *NOBODY]) == 1
+    assert words in capsys.readouterr().err

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from anaphora.bench.counters import delta
 from anaphora.bench.experiment import Bench, Conclusion, ms, percent, share_cached, ttft
 from anaphora.bench.measurement import Answer, CounterDelta, Log, Measurement, Prompt
-from anaphora.bench.requests_of_trace import TracedRequest
 from anaphora.bench.session import Plan, Session
 from anaphora.bench.summary import achievable
 from anaphora.bench.target import Target
@@ -23,6 +22,16 @@ _LONGEST = 4096
 
 _ROOM = 64
 """Tokens of the context that are left free for what a server puts around a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRequest:
+    """When a request came, how long it was, and which blocks its prompt was made of."""
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    hash_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

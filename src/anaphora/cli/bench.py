@@ -21,14 +21,15 @@ from anaphora.bench.multiturn import MultiturnExperiment
 from anaphora.bench.own_servers import on_and_off
 from anaphora.bench.plot import check_plot, draw
 from anaphora.bench.prefix import PrefixExperiment
-from anaphora.bench.replay import ReplayExperiment
+from anaphora.bench.replay import ReplayExperiment, TracedRequest
 from anaphora.bench.report import Report
-from anaphora.bench.requests_of_trace import read_trace
 from anaphora.bench.run import run_experiment
 from anaphora.bench.table import show
 from anaphora.bench.target import Access
 from anaphora.cli.numbers import count
-from anaphora.errors import ConfigError
+from anaphora.cli.trace_files import ReadOptions, read_trace
+from anaphora.errors import ConfigError, TraceError
+from anaphora.sim.chats import Tokenize
 
 NAME = "bench"
 SUMMARY = "measure what a server's prefix cache is worth"
@@ -214,14 +215,16 @@ def _multiturn_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "trace", type=Path, metavar="TRACE", help="JSON lines in Mooncake's form, plain or .gz"
+        "trace",
+        type=Path,
+        metavar="TRACE",
+        help="Mooncake, Qwen-Bailian or a recording of anaphora serve --record, plain or .gz",
     )
     parser.add_argument(
         "--trace-block-size",
         type=_at_least_1,
-        required=True,
         metavar="N",
-        help="tokens of a block in the trace (Mooncake 512, Qwen-Bailian 16): the file does not say it",
+        help="tokens of a block in the trace; default: the one size that fits every line, if there is only one",
     )
     parser.add_argument(
         "--max-requests",
@@ -245,11 +248,30 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _no_texts() -> Tokenize:
+    raise TraceError(
+        "a trace of texts has no pace and no blocks; record one with anaphora serve --record, or simulate it"
+    )
+
+
 def _make_replay(options: argparse.Namespace) -> Experiment:
-    requests = read_trace(options.trace, options.trace_block_size, options.max_requests)
+    read = ReadOptions(block_size=options.trace_block_size, limit=options.max_requests)
+    trace = read_trace(options.trace, read, _no_texts)
+    if trace.error is not None:
+        raise TraceError(f"{options.trace}, {trace.error}")
+    if not trace.has_times:
+        raise TraceError(f"{options.trace} does not say when each request arrived, so it has no pace to keep")
     return ReplayExperiment(
-        requests=tuple(requests),
-        block_size=options.trace_block_size,
+        requests=tuple(
+            TracedRequest(
+                request.arrival_s or 0.0,
+                request.num_prompt_tokens,
+                max(1, request.num_output_tokens),
+                request.block_ids,
+            )
+            for request in trace.requests
+        ),
+        block_size=trace.block_size,
         scale=options.scale,
         speed=options.speed,
     )
