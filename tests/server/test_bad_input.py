@@ -82,6 +82,8 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("return_token_ids", True, "return_token_ids", ["not supported"]),
     ("anaphora", {"explain": True}, "anaphora.explain", ["--explain-requests 0"]),
     ("anaphora", {"explain": 1}, "anaphora.explain", ["1", "true or false"]),
+    ("anaphora", {"explain": []}, "anaphora.explain", ["list", "true or false"]),
+    ("anaphora", {"explain": 0}, "anaphora.explain", ["0", "true or false"]),
     ("anaphora", True, "anaphora", ["true", '{"explain": true}']),
     ("prompt_cache_options", "on", "prompt_cache_options", ["on", "an object"]),
     (
