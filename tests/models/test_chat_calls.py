@@ -53,7 +53,8 @@ def test_the_call_itself_is_not_changed() -> None:
         ("null", "holds JSON of type NoneType, but must hold an object"),
         ('"a"', "holds JSON of type str, but must hold an object"),
         (f'{{"a": {"9" * 5000}}}', "is not JSON: Exceeds the limit"),
-        ("[" * 200_000, "is nested too deeply"),
+        ("[" * 200_000, "is nested deeper than 200 levels; use fewer"),
+        (f'{{"a": {"[" * 200}{"]" * 200}}}', "is nested deeper than 200 levels; use fewer"),
         ('{"a": "\\ud800"}', r"holds the lone surrogate U\+D800"),
     ],
 )

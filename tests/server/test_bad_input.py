@@ -82,6 +82,8 @@ BAD_FIELDS_OF_BOTH: list[Row] = [
     ("return_token_ids", True, "return_token_ids", ["not supported"]),
     ("anaphora", {"explain": True}, "anaphora.explain", ["--explain-requests 0"]),
     ("anaphora", {"explain": 1}, "anaphora.explain", ["1", "true or false"]),
+    ("anaphora", {"explain": []}, "anaphora.explain", ["list", "true or false"]),
+    ("anaphora", {"explain": 0}, "anaphora.explain", ["0", "true or false"]),
     ("anaphora", True, "anaphora", ["true", '{"explain": true}']),
     ("prompt_cache_options", "on", "prompt_cache_options", ["on", "an object"]),
     (
@@ -253,8 +255,9 @@ def test_a_bad_field_is_refused_with_its_value_and_what_is_allowed(
         (b'{"prompt": "\xff"}', ["UTF-8", "0xff", "position 12"]),
         (b'{"prompt": "\\ud83d"}', ["lone surrogate", "ud83d"]),
         (b'{"\\uDEAD": 1}', ["lone surrogate", "udead"]),
-        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", ["nested too deeply"]),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, ["nested too deeply"]),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", ["nested deeper than 200 levels"]),
+        (b'{"metadata": ' + b"[" * 200 + b"]" * 200 + b"}", ["nested deeper than 200 levels"]),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, ["nested deeper than 200 levels"]),
         (b'{"n": ' + b"9" * 5_000 + b"}", ["digits"]),
     ],
 )

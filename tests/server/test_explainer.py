@@ -495,7 +495,7 @@ def test_a_remembered_request_holds_no_text() -> None:
 def test_a_body_that_is_nested_deeply_is_explained_by_its_tokens() -> None:
     """As deep as the server takes it."""
     nested: dict[str, Any] = {}
-    for _ in range(150):
+    for _ in range(190):
         nested = {"properties": nested}
     tool = {"type": "function", "function": {"name": "deep", "parameters": {"type": "object", **nested}}}
     template = ChatTemplate(templates.WITH_TOOLS["qwen25"])
@@ -503,6 +503,18 @@ def test_a_body_that_is_nested_deeply_is_explained_by_its_tokens() -> None:
         desk.ask("a", chat("Be kind.", "Who?", tools=[tool]))
         verdict = desk.ask("b", chat("Be rude.", "Who?", tools=[tool]))
         assert sum(verdict.uncached.values()) == verdict.prompt_tokens - verdict.reused_tokens
+        assert noted(desk.explain("b")) == noted(verdict)
+        assert desk.counted().num_explain_failures == 0
+
+
+@pytest.mark.parametrize("depth", [100, 150, 300, 700])
+def test_json_that_is_nested_deeply_in_a_text_is_a_text(depth: int) -> None:
+    """Two texts of one JSON value: reading it at 600 levels took more stack than a thread has, and the verdict failed."""
+    texts = [f"{space}{'[' * depth}1{space}{']' * depth} And now?" for space in ("", " ")]
+    template = ChatTemplate(templates.WITH_TOOLS["qwen25"])
+    with Desk(KVLayout(16, 16, 1000, 2), template, budget=5000) as desk:
+        desk.ask("a", chat("Be kind.", "Say: " + texts[0]))
+        verdict = desk.ask("b", chat("Be kind.", "Say: " + texts[1]))
         assert noted(desk.explain("b")) == noted(verdict)
         assert desk.counted().num_explain_failures == 0
 

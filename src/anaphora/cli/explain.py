@@ -19,6 +19,7 @@ from anaphora.explain.endless_cache import explain_after
 from anaphora.explain.log_entries import read_entry
 from anaphora.explain.records import Explanation, HitLaw, PromptRecord
 from anaphora.explain.verdict import FINE_CAUSES
+from anaphora.nesting import parse_json
 from anaphora.server.prompt_records import BodyRenderer
 
 NAME = "explain"
@@ -130,11 +131,11 @@ def _find_out(options: argparse.Namespace) -> Explanation:
 def read_request(path: Path) -> dict[str, Any]:
     """Return the body in a file, taken out of a log's entry if it lies in one; ConfigError says what is wrong."""
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON that can be read: {error}") from error
     try:
         entry = read_entry(value)
     except InvalidRequestError as error:

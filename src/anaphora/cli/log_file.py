@@ -10,6 +10,7 @@ from anaphora.errors import ConfigError, InvalidRequestError, RequestError
 from anaphora.explain.log_entries import LogEntry, read_entry
 from anaphora.lint.image_rules import with_stand_ins
 from anaphora.lint.log import LoggedRequest
+from anaphora.nesting import parse_json
 from anaphora.server.prompt_records import BodyRenderer
 
 
@@ -60,15 +61,13 @@ def read_log(path: Path, renderer: BodyRenderer, tick: Callable[[str, int, int],
 
 def _entry(line: bytes) -> LogEntry | str:
     try:
-        return read_entry(json.loads(line))
+        return read_entry(parse_json(line))
     except InvalidRequestError as error:
         return str(error)
     except UnicodeDecodeError as error:
         return f"not UTF-8: {error.reason} at byte {error.start:,}"
     except ValueError as error:
-        return f"not JSON: {error}"
-    except RecursionError:
-        return "not JSON that can be read: it is nested too deeply"
+        return f"not JSON that can be read: {error}"
 
 
 def write_log(path: Path, log: LogFile, sources: Sequence[Mapping[str, Any]]) -> None:

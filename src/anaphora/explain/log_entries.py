@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anaphora.errors import InvalidRequestError
+from anaphora.nesting import parse_json
 
 _CONTENT = frozenset({"messages", "prompt", "input"})
 _WRAPPERS = (
@@ -88,8 +89,8 @@ def _decoded(value: Any) -> Mapping[str, Any]:
     """An object, also where a log holds it as a text; an empty one for all else."""
     if isinstance(value, str) and value.startswith("{"):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = parse_json(value)
+        except ValueError:
             return {}
     return value if isinstance(value, Mapping) else {}
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias
 
+from anaphora.nesting import is_deeper, parse_json
+
 _WORDS = frozenset(
     ("system", "developer", "user", "assistant", "tool", "function", "text", "refusal", "input_text")
     + ("output_text", "object", "string", "number", "integer", "boolean", "array", "null", "json_object")
@@ -84,15 +86,7 @@ _STYLES: tuple[dict[str, Any], ...] = (
 
 def pack(value: Any, prompt: str) -> Skeleton:
     """Return the skeleton of a JSON value that was rendered into a prompt; None if it is nested too deeply."""
-    return None if _is_deeper(value, _MAX_DEPTH) else _Packer(prompt).pack(value)
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    if isinstance(value, Mapping):
-        return not limit or any(_is_deeper(item, limit - 1) for item in value.values())
-    if isinstance(value, list | tuple):
-        return not limit or any(_is_deeper(item, limit - 1) for item in value)
-    return False
+    return None if is_deeper(value, _MAX_DEPTH) else _Packer(prompt).pack(value)
 
 
 class _Packer:
@@ -101,16 +95,17 @@ class _Packer:
         self._cursor = 0
         self._num_chars_left = _MAX_SEARCHED_CHARS
 
-    def pack(self, value: Any) -> Skeleton:
+    def pack(self, value: Any, depth: int = 0) -> Skeleton:
+        """Return the skeleton of a value that stands so many levels below the body."""
         if isinstance(value, str):
-            return self._pack_text(value)
+            return self._pack_text(value, depth)
         if isinstance(value, Mapping):
-            return {name: self.pack(item) for name, item in value.items()}
+            return {name: self.pack(item, depth + 1) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.pack(item) for item in value]
+            return [self.pack(item, depth + 1) for item in value]
         return value
 
-    def _pack_text(self, text: str) -> Skeleton:
+    def _pack_text(self, text: str, depth: int) -> Skeleton:
         if not text or text.isspace() or text in _WORDS:
             return text
         inner = text.strip()
@@ -123,15 +118,18 @@ class _Packer:
             if place >= 0:
                 self._cursor = place + len(shown)
                 return Place(place, self._cursor, text[:start], text[start + len(inner) :], is_escaped)
-        return self._pack_json(inner) if inner == text and inner[0] == "{" else self._pack_ends(text)
+        return self._pack_json(inner, depth) if inner == text and inner[0] == "{" else self._pack_ends(text)
 
-    def _pack_json(self, text: str) -> Skeleton:
+    def _pack_json(self, text: str, depth: int) -> Skeleton:
+        """Pack the value of a JSON text: JSON may stand in JSON, but never deeper than a body may be nested."""
         try:
-            value = json.loads(text)
+            value = parse_json(text)
             style = next(i for i, style in enumerate(_STYLES) if json.dumps(value, **style) == text)
-        except (ValueError, RecursionError, StopIteration):
+        except (ValueError, StopIteration):
             return self._pack_ends(text)
-        return self._pack_ends(text) if _is_deeper(value, _MAX_DEPTH) else Written(style, self.pack(value))
+        if is_deeper(value, max(0, _MAX_DEPTH - depth)):
+            return self._pack_ends(text)
+        return Written(style, self.pack(value, depth))
 
     def _pack_ends(self, text: str) -> Lost:
         """Keep the longest end, and then the longest beginning, that the prompt shows of a text."""

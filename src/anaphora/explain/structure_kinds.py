@@ -11,6 +11,7 @@ from typing import Any
 from anaphora.explain.bodies import at_path, canonical, difference_path, tool_name
 from anaphora.explain.comparison import Comparison, TextPair, changed_ranges
 from anaphora.explain.finding import Finding, Fix, plural
+from anaphora.nesting import is_deeper
 
 _MAX_JSON_STARTS = 200
 _TYPOGRAPHY = str.maketrans(
@@ -308,6 +309,8 @@ def _json_values_at(pair: TextPair) -> Iterator[tuple[Any, Any]]:
             old, old_end = decoder.raw_decode(pair.old, start)
             new, new_end = decoder.raw_decode(pair.new, start)
         except (ValueError, RecursionError):
+            continue
+        if is_deeper(old) or is_deeper(new):
             continue
         if min(old_end, new_end) > pair.offset:
             yield old, new

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from anaphora.explain.bodies import canonical
 from anaphora.lint.log import MIN_OPENING_CHARS
 from anaphora.lint.spots import Source, spots_of
+from anaphora.nesting import is_deeper, parse_json
 
 MIN_JSON_CHARS = 8
 MAX_JSON_STARTS = 64
@@ -64,8 +65,8 @@ def _written(path: str, value: Any, owner: str) -> Iterator[Written]:
         yield Written(path, f"{owner} {canonical(value)}", _dumped(value), is_object=True)
     elif isinstance(value, str):
         try:
-            yield Written(path, f"{owner} {canonical(json.loads(value))}", value)
-        except (ValueError, RecursionError):
+            yield Written(path, f"{owner} {canonical(parse_json(value))}", value)
+        except ValueError:
             return
 
 
@@ -94,6 +95,9 @@ def json_in(text: str) -> list[Stretch]:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             place = start + 1
+            continue
+        if is_deeper(value):
+            place = end
             continue
         if end - start >= MIN_JSON_CHARS and value:
             found.append(Stretch(start, end, canonical(value)))

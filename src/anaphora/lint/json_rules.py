@@ -11,6 +11,7 @@ from anaphora.lint.frozen import Frozen, JsonText, Written, arguments_of, texts_
 from anaphora.lint.log import Log
 from anaphora.lint.spots import Source, value_at, with_value
 from anaphora.lint.suspect import Suspect, against, trimmed
+from anaphora.nesting import parse_json
 
 _HINTS = ("cache_control", "prompt_cache_breakpoint")
 
@@ -221,8 +222,8 @@ def _around(old: str, new: str) -> tuple[str, str]:
 
 def _is_order(old: str, new: str) -> bool:
     try:
-        return canonical_in_order(json.loads(old)) != canonical_in_order(json.loads(new))
-    except (ValueError, RecursionError):
+        return canonical_in_order(parse_json(old)) != canonical_in_order(parse_json(new))
+    except ValueError:
         return False
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from anaphora.errors import InvalidRequestError
 from anaphora.models.tokenizer import check_unicode
+from anaphora.nesting import MAX_DEPTH, is_deeper
 
 
 def with_arguments(call: Mapping[str, Any], path: str, *, as_text: bool) -> dict[str, Any]:
@@ -42,9 +43,13 @@ def _parse(arguments: str, path: str) -> dict[str, Any]:
     try:
         # A model that calls without arguments may have written nothing.
         value = json.loads(arguments.strip() or "{}", parse_constant=_refuse_constant)
+        if is_deeper(value):
+            raise RecursionError
         check_unicode(json.dumps(value, ensure_ascii=False), path, param=path)  # "\ud800" is JSON
     except RecursionError as error:
-        raise InvalidRequestError(f"{path} is nested too deeply; use fewer levels", param=path) from error
+        raise InvalidRequestError(
+            f"{path} is nested deeper than {MAX_DEPTH} levels; use fewer", param=path
+        ) from error
     except ValueError as error:
         raise InvalidRequestError(f"{path} is not JSON: {error}", param=path) from error
     if not isinstance(value, dict):

@@ -40,9 +40,10 @@ def read_asked(own: Any, options: Any, unknown: UnknownFields, *, can_explain: b
         raise wrong("prompt_cache_options", options, "an object")
     unknown.report_others(own, frozenset({"explain"}), "anaphora")
     unknown.report_others(options, _OPTIONS, "prompt_cache_options")
-    wants_explanation = own.get("explain") or False
-    if not isinstance(wants_explanation, bool):
-        raise wrong("anaphora.explain", wants_explanation, "true or false")
+    explain = own.get("explain")
+    if not isinstance(explain, bool | None):
+        raise wrong("anaphora.explain", explain, "true or false")
+    wants_explanation = explain is True
     if wants_explanation and not can_explain:
         raise InvalidRequestError(
             "anaphora.explain is true, but this server was started with --explain-requests 0; leave it out, or start "

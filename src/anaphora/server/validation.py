@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from anaphora.errors import BodyTooLargeError, InvalidRequestError
+from anaphora.nesting import MAX_DEPTH, is_deeper
 
 _MAX_SHOWN_CHARS = 60
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -88,6 +89,8 @@ def _parse(body: bytes) -> Any:
     # UnicodeDecodeError and JSONDecodeError are kinds of ValueError: the order matters.
     try:
         payload = json.loads(body.decode(), parse_constant=_refuse_constant)
+        if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deeper(payload):
+            raise RecursionError
         if _SURROGATE_ESCAPE.search(body):
             _refuse_surrogates(payload)
     except UnicodeDecodeError as error:
@@ -100,7 +103,7 @@ def _parse(body: bytes) -> Any:
         ) from None
     except RecursionError:
         raise InvalidRequestError(
-            "the body is nested too deeply; use fewer levels of lists and objects"
+            f"the body is nested deeper than {MAX_DEPTH} levels; use fewer levels of lists and objects"
         ) from None
     except ValueError:
         raise InvalidRequestError(

@@ -7,7 +7,6 @@
 | a recording of our own server | that of Mooncake, and `block_size`, `engine`, `turn_record` |
 """
 
-import json
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import fields
@@ -15,6 +14,7 @@ from typing import Any
 
 from anaphora.config import EVICTION_POLICIES, KVLayout, SchedulerConfig
 from anaphora.errors import ConfigError, TraceError
+from anaphora.nesting import parse_json
 from anaphora.sim.trace import RecordedEngine, RecordedTurn, Trace, TraceRequest
 
 Entry = dict[str, Any]
@@ -44,9 +44,9 @@ def _listed(text: str) -> Iterator[tuple[str, Entry]]:
 
 def _parsed(where: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{where} is not JSON: {error}") from error
+        return parse_json(text)
+    except ValueError as error:
+        raise TraceError(f"{where} is not JSON that can be read: {error}") from error
 
 
 def _object(where: str, value: Any) -> Entry:
