@@ -30,10 +30,10 @@ def _write(folder: Path, *lines: str | bytes | dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "not JSON: "),
+        ("{", "not JSON that can be read: "),
         ("[1]", "a JSON array, but must be an object"),
         (b'{"a": "\xff"}', "not UTF-8: "),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested deeper than 200 levels"),
         ({"messages": []}, "messages is an empty list"),
         ({"level": "info"}, "neither messages nor prompt"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content is of type int"),
