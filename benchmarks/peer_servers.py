@@ -22,7 +22,7 @@ from anaphora.runner.openvino.gguf_conversion import convert_gguf
 
 OURS = "ours"
 KV_GIB = 3
-KV_BYTES_PER_TOKEN = 46_080
+KV_BYTES_PER_TOKEN = 23_040
 """Of the demo model, in 16 bits."""
 
 NUM_SEQS = 16

@@ -33,15 +33,16 @@ async def collect(engine: AsyncEngine, name: str, **params: Any) -> str:
 
 
 class Gate:
-    """Holds the engine inside one step until told to go on."""
+    """Holds the engine inside the n-th step that runs until told to go on; a plan of nothing is no such step."""
 
     def __init__(self, at_step: int = 1) -> None:
-        self.at_step = at_step
+        self.num_steps_left = at_step
         self.is_inside, self.may_go = threading.Event(), threading.Event()
 
     def __call__(self, plan: StepPlan) -> None:
         """Stop here."""
-        if plan.step == self.at_step:
+        self.num_steps_left -= 1
+        if not self.num_steps_left:
             self.is_inside.set()
             assert self.may_go.wait(10)
 
