@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anaphora.cache.chain import BlockChain, UnhashedChain, pack_tokens
+from anaphora.cache.chain import BlockChain, UnhashedChain, pack_tokens, unpack_tokens
 from anaphora.cache.extras import BlockExtras, MediaExtra, MediaItem, PromptEmbeds, PromptExtras
 from anaphora.cache.hashing import HashAlgorithm, Namespace
+from anaphora.ids import TokenId
 from tests.hash_twins import ALGORITHMS
 
 NAMESPACE = Namespace(model_fingerprint=b"m")
@@ -152,3 +153,10 @@ def test_the_content_of_a_run_without_extras_is_its_tokens_alone() -> None:
     assert chain.content(0, 2) == pack_tokens([5, 6])
     assert chain.content(1, 3) != pack_tokens([6, 7])
     assert len(chain.content(1, 3)) % 4 == 1
+
+
+def test_unpacked_tokens_are_those_that_were_packed() -> None:
+    """Up to the largest id there is."""
+    token_ids = [TokenId(number) for number in (0, 1, 255, 256, 2**31, 2**32 - 1)]
+    assert unpack_tokens(pack_tokens(token_ids)) == token_ids
+    assert unpack_tokens(b"") == []

@@ -1,5 +1,4 @@
 import base64
-import importlib.util
 import io
 from typing import Any
 
@@ -41,7 +40,6 @@ def test_without_a_decoder_the_report_says_that_the_rule_did_not_run() -> None:
     assert "L14" not in lint_bodies([{"prompt": STORY}]).not_run
 
 
-@pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reason="needs Pillow")
 def test_pillow_tells_pixels_from_bytes() -> None:
     from PIL import Image
 

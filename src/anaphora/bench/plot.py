@@ -33,10 +33,16 @@ def check_plot(path: Path) -> None:
         raise ConfigError(f"--plot {path} ends in {path.suffix or 'nothing'}, but must end in .png or .svg")
     if not path.parent.is_dir():
         raise ConfigError(f"--plot {path} cannot be written: there is no folder {path.parent}")
+    load_matplotlib()
+
+
+def load_matplotlib() -> Any:
+    """Return matplotlib; raises MissingExtraError when it is not installed."""
     try:
-        import matplotlib as mpl  # noqa: F401
+        import matplotlib as mpl
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib; run: pip install 'anaphora[plot]'") from error
+    return mpl
 
 
 def draw(report: Report, path: Path) -> None:

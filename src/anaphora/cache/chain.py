@@ -26,6 +26,14 @@ def pack_tokens(token_ids: Sequence[TokenId]) -> bytes:
     return packed.tobytes()
 
 
+def unpack_tokens(packed: bytes) -> list[TokenId]:
+    """Return the ids that `pack_tokens` packed."""
+    token_ids = array(_U32, packed)
+    if sys.byteorder == "big":
+        token_ids.byteswap()
+    return token_ids.tolist()
+
+
 class BlockChain:
     """The chain of one sequence: `digests[i]` covers everything up to the end of block i.
 

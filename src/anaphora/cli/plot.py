@@ -2,18 +2,15 @@
 
 from pathlib import Path
 
-from anaphora.errors import ConfigError, MissingExtraError
+from anaphora.bench.plot import load_matplotlib
+from anaphora.errors import ConfigError
 from anaphora.sim.order import BELADY
 from anaphora.sim.report import Report
 
 
 def check_can_plot(path: Path) -> None:
     """Raise MissingExtraError or ConfigError before anything is measured in vain."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtraError("--plot needs matplotlib; run: pip install 'anaphora[plot]'") from error
-    mpl.use("agg")
+    load_matplotlib().use("agg")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     known = sorted(FigureCanvasAgg.get_supported_filetypes())

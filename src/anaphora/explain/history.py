@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anaphora.cache.chain import pack_tokens
+from anaphora.cache.chain import pack_tokens, unpack_tokens
 from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.explain import skeleton
 from anaphora.explain.prompt_tree import Entry, Match, PromptTree
@@ -164,10 +164,11 @@ class History:
 
     def token_ids(self, request: Remembered) -> Sequence[TokenId]:
         """Return the token ids of a request and of its reply; none when ids are not kept."""
-        if request.entry is None:
-            return ()
-        packed = PromptTree.packed(request.entry)
-        return memoryview(packed).cast("I").tolist()
+        return unpack_tokens(self.packed(request))
+
+    def packed(self, request: Remembered) -> bytes:
+        """Return the same packed."""
+        return b"" if request.entry is None else PromptTree.packed(request.entry)
 
     def relatives(self, request: Remembered, packed: bytes) -> list[Remembered]:
         """Return earlier requests of the same tenant that may be most like this one, the earliest first.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from anaphora.cache.hashing import TOKEN_BYTES
-from anaphora.explain.alignment import common_length
+from anaphora.cache.siblings import common_tokens
 
 NODE_BYTES = 500
 """What a node costs besides its tokens, roughly."""
@@ -117,7 +117,7 @@ class PromptTree:
         node, place = self._root, 0
         yield 0, node
         while child := node.children.get(packed[place : place + TOKEN_BYTES]):
-            length = _common_bytes(child.label, packed[place : place + len(child.label)])
+            length = TOKEN_BYTES * common_tokens(child.label, packed[place : place + len(child.label)])
             place += length
             yield place // TOKEN_BYTES, child
             if length < len(child.label):
@@ -131,7 +131,7 @@ class PromptTree:
             child = node.children.get(packed[place : place + TOKEN_BYTES])
             if child is None:
                 return self._grow(node, packed[place:])
-            length = _common_bytes(child.label, packed[place : place + len(child.label)])
+            length = TOKEN_BYTES * common_tokens(child.label, packed[place : place + len(child.label)])
             node = child if length == len(child.label) else self._split(child, length)
             place += length
         return node
@@ -157,8 +157,3 @@ class PromptTree:
     def _enter(node: Node, entry: Entry) -> None:
         node.num_sequences += 1
         node.latest[entry.group] = max(entry.number, node.latest.get(entry.group, -1))
-
-
-def _common_bytes(a: bytes, b: bytes) -> int:
-    """Return how many leading bytes of whole tokens are equal."""
-    return common_length(a, b) // TOKEN_BYTES * TOKEN_BYTES

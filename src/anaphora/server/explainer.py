@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anaphora.cache.chain import pack_tokens
+from anaphora.cache.chain import pack_tokens, unpack_tokens
 from anaphora.cache.hashing import TOKEN_BYTES
 from anaphora.errors import UnknownRequestError
 from anaphora.explain import skeleton
@@ -285,21 +285,16 @@ class Explainer:
         ]
 
     def _num_compared(self, packed: bytes, earlier: Remembered) -> int:
-        token_ids, num_prompt = self._history.token_ids(earlier), earlier.admitted.num_prompt_tokens
-        old = pack_tokens(token_ids)
-        found = num_compared(packed, old, num_prompt, earlier.num_usable_tokens)
-        if found == num_prompt < earlier.num_usable_tokens and packed.startswith(
-            old[: num_prompt * TOKEN_BYTES]
-        ):
-            # The same text may have come back as other tokens.
-            reply = self._reading.text(token_ids[num_prompt : earlier.num_usable_tokens])
-            rest = (
-                memoryview(packed).cast("I")[num_prompt : num_prompt + MAX_LONGER * len(token_ids)].tolist()
-            )
-            return (
-                earlier.num_usable_tokens if reply and self._reading.text(rest).startswith(reply) else found
-            )
-        return found
+        old, num_usable = self._history.packed(earlier), earlier.num_usable_tokens
+        num_prompt = earlier.admitted.num_prompt_tokens
+        found = num_compared(packed, old, num_prompt, num_usable)
+        start = num_prompt * TOKEN_BYTES
+        if not (found == num_prompt < num_usable and packed.startswith(old[:start])):
+            return found
+        # The same text may have come back as other tokens.
+        reply = self._reading.text(unpack_tokens(old[start : num_usable * TOKEN_BYTES]))
+        rest = self._reading.text(unpack_tokens(packed[start : start + MAX_LONGER * len(old)]))
+        return num_usable if reply and rest.startswith(reply) else found
 
     def _relative(self, records: RebuiltRecords, request: Remembered, num_tokens: int) -> Relative:
         record = records.record(request, self._history.token_ids(request), num_tokens)
