@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from anaphora.errors import NotEnoughMemoryError
 from anaphora.ids import PageId
+from anaphora.runner.openvino.memory_ahead import MemoryAhead, populate
 from anaphora.scheduler.plan import PageCopy
 
 ALIGNMENT_BYTES = 2 * 1024 * 1024  # of a huge page
@@ -53,14 +54,17 @@ class KVStore:
     """Owns the K/V of all layers for the pages 0 … num_pages - 1, zeros at first.
 
     Tensors of one shape are one array, so that moving a page is one strided operation for all layers. The
-    operating system hands out memory on first use, which can double the time of that step: see `touch`.
+    operating system hands out memory on first use, which can double the time of that step: see `touch` and
+    `use`.
     """
 
-    def __init__(self, ports: Sequence[KVPort], num_pages: int) -> None:
+    def __init__(self, ports: Sequence[KVPort], num_pages: int, *, ahead_bytes: int = 0) -> None:
+        """`ahead_bytes` is how much memory beyond the pages in use is asked for in idle time."""
         self.num_pages = num_pages
         self.page_size = ports[0].page_size
         self.bytes_per_page = bytes_per_page(ports)
         self._groups = [_KVGroup(members, num_pages) for members in _by_layout(ports)]
+        self._ahead = MemoryAhead(self._populate, num_pages, ahead_bytes // self.bytes_per_page)
 
     @property
     def can_copy_part(self) -> bool:
@@ -75,6 +79,10 @@ class KVStore:
         """Have the operating system hand out the memory of the first pages now; their content stays."""
         for group in self._groups:
             group.data[:, :num_pages] |= 0
+
+    def use(self, page: PageId) -> None:
+        """Note that pages up to this one are in use; the memory of those behind it is asked for meanwhile."""
+        self._ahead.use(page)
 
     def copy(self, copy: PageCopy) -> None:
         """Copy the first tokens of one page over those of another, in every layer."""
@@ -96,6 +104,9 @@ class KVStore:
             values = np.frombuffer(data, group.data.dtype, target.size, offset)
             target[...] = values.reshape(target.shape)
             offset += target.nbytes
+
+    def _populate(self, first: int, stop: int) -> bool:
+        return all(populate(port[first:stop]) for group in self._groups for port in group.data)
 
 
 class _KVGroup:

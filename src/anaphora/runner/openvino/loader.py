@@ -30,6 +30,9 @@ from anaphora.runner.openvino.runner import OpenVINORunner, Sampler
 TOUCHED_BYTES = 256 * 1024**2
 """K/V memory taken at the start: what the first requests use. All of it would delay the start by seconds."""
 
+AHEAD_BYTES = 1024**3
+"""K/V memory asked for beyond what is in use, in idle time: 20 busy seconds of the demo model on two cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedRunner:
@@ -69,7 +72,7 @@ def _make_kv_store(model: PagedModel, config: CacheConfig, max_model_len: int) -
     )
     check_memory_is_there(num_pages * page_bytes, free_bytes)
     check_one_request_fits(num_pages, max_model_len, model.page_size, page_bytes)
-    kv_store = KVStore(model.kv_ports, num_pages)
+    kv_store = KVStore(model.kv_ports, num_pages, ahead_bytes=AHEAD_BYTES)
     kv_store.touch(TOUCHED_BYTES // page_bytes)
     return kv_store
 
