@@ -2,14 +2,17 @@
 
 import mmap
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
 from anaphora.ids import PageId
 from anaphora.runner.openvino.kv_store import KVPort, KVStore
-from anaphora.runner.openvino.memory_ahead import PAGES_AT_ONCE, MemoryAhead, populate
+from anaphora.runner.openvino.memory_ahead import PAGES_AT_ONCE, QUIET_S, MemoryAhead, populate
 
 PAGES = [PageId(page) for page in range(40)]
 
@@ -26,27 +29,49 @@ class Recorder:
         return self._can
 
 
+class Clock:
+    """Stands still but while somebody sleeps; then it calls `at_sleep` first."""
+
+    def __init__(self, at_sleep: Callable[[], object] = lambda: None) -> None:
+        self.seconds = 0.0
+        self.slept: list[float] = []
+        self._at_sleep = at_sleep
+
+    def sleep(self, seconds: float) -> None:
+        self._at_sleep()
+        self.slept.append(seconds)
+        self.seconds += seconds
+
+
+def make(
+    populate: Callable[[int, int], bool], num_pages: int, ahead: int, clock: Clock | None = None
+) -> MemoryAhead:
+    clock = clock or Clock()
+    return MemoryAhead(populate, num_pages, ahead, now=lambda: clock.seconds, sleep=clock.sleep)
+
+
 def after_using(ahead: MemoryAhead, *pages: int) -> None:
     for page in pages:
-        ahead.use(page)
+        with ahead.in_use(page):
+            pass
         ahead.wait()
 
 
 def test_the_first_use_asks_for_all_pages_up_to_the_goal_in_order_and_in_parts() -> None:
     asked = Recorder()
-    after_using(MemoryAhead(asked, 1_000, 99), 0)
+    after_using(make(asked, 1_000, 99), 0)
     assert asked.calls == [(0, 32), (32, 64), (64, 96), (96, 100)]
 
 
 def test_what_was_asked_for_once_is_not_asked_for_again() -> None:
     asked = Recorder()
-    after_using(MemoryAhead(asked, 1_000, 64), 0, 0, 10, 5)
+    after_using(make(asked, 1_000, 64), 0, 0, 10, 5)
     assert asked.calls == [(0, 32), (32, 64), (64, 65)]
 
 
 def test_the_goal_is_followed_when_it_has_risen_by_one_part() -> None:
     asked = Recorder()
-    ahead = MemoryAhead(asked, 1_000, 64)
+    ahead = make(asked, 1_000, 64)
     after_using(ahead, 0, PAGES_AT_ONCE - 1)
     assert len(asked.calls) == 3
     after_using(ahead, PAGES_AT_ONCE)
@@ -55,20 +80,50 @@ def test_the_goal_is_followed_when_it_has_risen_by_one_part() -> None:
 
 def test_the_last_pages_are_asked_for_though_they_are_less_than_a_part() -> None:
     asked = Recorder()
-    after_using(MemoryAhead(asked, 70, 64), 0, 6, 69)
+    after_using(make(asked, 70, 64), 0, 6, 69)
     assert asked.calls == [(0, 32), (32, 64), (64, 65), (65, 70)]
 
 
 def test_nothing_is_asked_for_without_pages_ahead() -> None:
     asked = Recorder()
-    after_using(MemoryAhead(asked, 1_000, 0), 0, 999)
+    after_using(make(asked, 1_000, 0), 0, 999)
     assert asked.calls == []
 
 
 def test_where_it_cannot_be_done_it_is_tried_once() -> None:
     asked = Recorder(can=False)
-    after_using(MemoryAhead(asked, 1_000, 64), 0, 500, 999)
+    after_using(make(asked, 1_000, 64), 0, 500, 999)
     assert asked.calls == [(0, 32)]
+
+
+def test_it_waits_until_nothing_was_used_for_a_while() -> None:
+    asked, clock = Recorder(), Clock()
+    after_using(make(asked, 1_000, 64, clock), 0)
+    assert clock.slept == [QUIET_S]
+    assert len(asked.calls) == 3
+
+
+def test_it_rests_while_pages_are_in_use() -> None:
+    """The thread wakes twice while a step is under way, and finds it ended at the third time."""
+    asked, begun, sleeps, held = Recorder(), Event(), iter(range(2)), ExitStack()
+    asked_in_the_step: list[tuple[int, int]] = []
+
+    def at_sleep() -> None:
+        assert begun.wait(30)
+        if next(sleeps, None) is None:
+            asked_in_the_step.extend(asked.calls)
+            held.close()
+
+    clock = Clock(at_sleep)
+    ahead = make(asked, 1_000, 64, clock)
+    with ahead.in_use(0):
+        pass
+    held.enter_context(ahead.in_use(0))
+    begun.set()
+    ahead.wait()
+    assert asked_in_the_step == []
+    assert len(clock.slept) >= 3
+    assert len(asked.calls) == 3
 
 
 def resident_bytes() -> int:
@@ -93,7 +148,8 @@ def test_a_store_in_use_keeps_what_its_pages_hold(shape: tuple[int, ...]) -> Non
     store = KVStore([KVPort("key_cache.0", "bf16", shape)], 40, ahead_bytes=1024**2)
     before = [store.read_page(page) for page in PAGES]
     store.write_page(PAGES[3], b"\x01" * store.bytes_per_page)
-    store.use(PAGES[0])
+    with store.in_use(PAGES[0]):
+        pass
     store._ahead.wait()
     assert [store.read_page(page) for page in PAGES[:3]] == before[:3]
     assert store.read_page(PAGES[3]) == b"\x01" * store.bytes_per_page

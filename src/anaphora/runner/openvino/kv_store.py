@@ -5,6 +5,7 @@ The one file that knows how K/V lie in memory. Does not know whose pages they ar
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ class KVStore:
 
     Tensors of one shape are one array, so that moving a page is one strided operation for all layers. The
     operating system hands out memory on first use, which can double the time of that step: see `touch` and
-    `use`.
+    `in_use`.
     """
 
     def __init__(self, ports: Sequence[KVPort], num_pages: int, *, ahead_bytes: int = 0) -> None:
@@ -80,9 +81,9 @@ class KVStore:
         for group in self._groups:
             group.data[:, :num_pages] |= 0
 
-    def use(self, page: PageId) -> None:
-        """Note that pages up to this one are in use; the memory of those behind it is asked for meanwhile."""
-        self._ahead.use(page)
+    def in_use(self, page: PageId) -> AbstractContextManager[None]:
+        """Say that a step uses pages up to this one; afterwards memory for those behind it is asked for."""
+        return self._ahead.in_use(page)
 
     def copy(self, copy: PageCopy) -> None:
         """Copy the first tokens of one page over those of another, in every layer."""

@@ -65,8 +65,8 @@ class OpenVINORunner:
         if plan.is_empty:
             return StepResult(plan.step, {})
         batch = self._pack(plan)
-        self._kv_store.use(PageId(int(batch.page_ids.max())))
-        logits = self._forward(batch)
+        with self._kv_store.in_use(PageId(int(batch.page_ids.max()))):
+            logits = self._forward(batch)
         rows = _rows_of_samples(logits, batch)
         token_ids = self._sampler(rows, batch.samples) if batch.samples else ()
         chosen = {spec.request_id: token for spec, token in zip(batch.samples, token_ids, strict=True)}
@@ -79,8 +79,8 @@ class OpenVINORunner:
         token_ids = [PADDING_TOKEN] * MIN_PREFILL_TOKENS
         spec = SampleSpec(RequestId(""), SamplingParams(), 0, token_ids, len(token_ids))
         chunk = ScheduledChunk(RequestId(""), token_ids, 0, (NULL_PAGE,), is_decode=False, samples=(spec,))
-        self._forward(self._pack(StepPlan(0, (chunk,))))
-        self._kv_store.use(NULL_PAGE)
+        with self._kv_store.in_use(NULL_PAGE):
+            self._forward(self._pack(StepPlan(0, (chunk,))))
 
     def read_page(self, page: PageId) -> bytes:
         """Return the K/V of one page in every layer, bit for bit."""
