@@ -1,7 +1,7 @@
 """Requests through the real scheduler, cache, watch and explainer, stepped by hand: all but HTTP and the weights."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from anaphora.cache.events import CacheListeners
@@ -48,6 +48,7 @@ class Desk:
         caching: bool = True,
         exact_reuse: bool = False,
         wait_s: float = 30.0,
+        let_step_begin: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
         self.tokenizer: TextTokenizer = tokenizer or WordTokenizer()
@@ -76,6 +77,7 @@ class Desk:
             coalesce_deadline_ms=options.get("coalesce_ms", 60_000),
             wall_time=lambda: self.wall,
             wait_s=wait_s,
+            let_step_begin=let_step_begin,
         )
         self.watch = AdmissionWatch(
             self.ghosts,

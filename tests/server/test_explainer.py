@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -533,6 +534,24 @@ def test_an_answer_waits_for_its_verdict_only_so_long_and_may_ask_again() -> Non
         assert await desk.explainer.verdict("nobody") is None
 
     asyncio.run(ask())
+
+
+def test_the_explainer_lets_the_step_begin_that_admitted_a_request_unless_it_is_behind() -> None:
+    """Before it starts there are two notes of admissions; the engine has gone on since the first."""
+    seen: list[int] = []
+    was_let = threading.Event()
+
+    def let_step_begin() -> None:
+        seen.append(len(desk.history.latest(None, 10)))
+        was_let.set()
+
+    desk = Desk(SMALL, CHAT, let_step_begin=let_step_begin)
+    for name in ("a", "b"):
+        desk.arrive(name, desk.tokenizer.encode("hello there"), SamplingParams(max_tokens=5))
+    desk.story.step()
+    with desk:
+        assert was_let.wait(30)
+    assert seen == [1]
 
 
 def test_who_stops_waiting_leaves_the_verdict_to_be_remembered() -> None:
