@@ -55,6 +55,7 @@ from anaphora.server.app import create_app
 from anaphora.server.explainer import Explainer
 from anaphora.server.prompt_records import BodyRenderer, served_body
 from anaphora.server.rebuilt_records import Reading
+from anaphora.server.stats_log import StatsLog
 from anaphora.sim.recording import BlockNames, FinishedTurn, LineWriter, RequestRecorder
 from anaphora.sim.trace import RecordedEngine
 
@@ -319,10 +320,16 @@ def async_engine(engine: Engine) -> AsyncEngine:
 
 
 def build_app(
-    engine: Engine, web: ServerConfig, *, strict_fields: bool = False, helpers: HelperConfig | None = None
+    engine: Engine,
+    web: ServerConfig,
+    *,
+    strict_fields: bool = False,
+    helpers: HelperConfig | None = None,
+    log_stats: bool = False,
 ) -> Starlette:
     """Return the HTTP application of an engine, which runs for as long as the application does.
 
+    With `log_stats` it says from time to time in the log what it does.
     Raises ConfigError when its callers would not be kept apart, or when the helpers need earlier requests and the
     engine remembers none.
     """
@@ -335,9 +342,13 @@ def build_app(
         client.start()
         if explainer is not None:
             explainer.start()
+        stats_log = StatsLog(engine.metrics.snapshot, engine.clock.now)
+        logging_stats = asyncio.ensure_future(stats_log.run()) if log_stats else None
         try:
             yield
         finally:
+            if logging_stats is not None:
+                logging_stats.cancel()
             await client.stop()
             if explainer is not None:
                 await asyncio.to_thread(explainer.stop)

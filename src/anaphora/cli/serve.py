@@ -34,6 +34,7 @@ from anaphora.config import (
     check_helpers,
 )
 from anaphora.errors import ConfigError
+from anaphora.server import stats_log
 from anaphora.server.serve import bind, serve
 from anaphora.server.tenants import exposure_warning
 
@@ -95,6 +96,11 @@ def _add_server_flags(group: argparse._ArgumentGroup) -> None:
         "--enable-prompt-tokens-details",
         action="store_true",
         help="accepted for vLLM's sake: cached tokens are always sent",
+    )
+    group.add_argument(
+        "--disable-log-stats",
+        action="store_true",
+        help="do not log throughput and hit rate every ten seconds of work",
     )
     group.add_argument(
         "--record",
@@ -374,6 +380,7 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # asyncio warns of every chunk that is written before a client's going away is noticed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
+    logging.getLogger(stats_log.__name__).setLevel(logging.INFO)
     config, web = engine_config(options), server_config(options)
     explain, helpers = explain_config(options), helper_config(options)
     # Before a model is fetched for nothing.
@@ -385,7 +392,13 @@ def run(options: argparse.Namespace) -> int:
     try:
         with pull_progress(config.model.model or "the demo model") as progress:
             engine = build_engine(config, explain=explain, progress=progress, recording=recording)
-        app = build_app(engine, web, strict_fields=options.strict_fields, helpers=helpers)
+        app = build_app(
+            engine,
+            web,
+            strict_fields=options.strict_fields,
+            helpers=helpers,
+            log_stats=not options.disable_log_stats,
+        )
         # What was built lives as long as the process: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()

@@ -385,10 +385,6 @@ class Metrics(CacheListener, SchedulerListener):
 
     # Questions.
 
-    def hit_rate_line(self) -> str:
-        """Return the log line on the last 1,000 requests, in tokens."""
-        return f"Prefix cache hit rate: {self._hit_rate.value:.1%}"
-
     def snapshot(self) -> MetricsSnapshot:
         """Return everything."""
         return MetricsSnapshot(
