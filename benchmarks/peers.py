@@ -153,9 +153,11 @@ def _cell(results: Results, key: tuple[str, str], name: str, values: dict[int, f
 
 
 def _cached(sums: Sequence[tuple[int | None, int]]) -> str:
+    if not sums:
+        return "–"
     known = [cached for cached, _ in sums if cached is not None]
     sent = sum(tokens for _, tokens in sums)
-    return f"{sum(known):,} of {sent:,}" if known and len(known) == len(sums) else "not reported"
+    return f"{sum(known):,} of {sent:,}" if len(known) == len(sums) else "not reported"
 
 
 def facts_of(peers: Sequence[Peer], options: argparse.Namespace, seed: int) -> dict[str, Any]:
