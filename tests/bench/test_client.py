@@ -53,6 +53,12 @@ def test_a_failure_is_an_answer_that_says_so(
     assert len(server.bodies) == NUM_PROBES + 1
 
 
+def test_a_stream_that_ends_without_saying_done_is_whole_if_it_says_why_it_ended() -> None:
+    """As those of transformers do."""
+    answer = _complete(FakeServer(trouble={NUM_PROBES: "no [DONE]"}))
+    assert (answer.failure, answer.is_cut, answer.finish_reason) == (None, False, "length")
+
+
 def test_requests_are_greedy_and_streamed() -> None:
     """With the usage at the end, and no end before all tokens are there."""
     server = FakeServer()

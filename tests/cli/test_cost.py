@@ -1,16 +1,19 @@
 """`anaphora cost`: both outputs, partial results, and one clear line for every error."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from anaphora.cli.cost import MAX_PROBLEMS_SHOWN, fetch_metrics, read_server
+from anaphora.cli.cost import MAX_PROBLEMS_SHOWN, load_prices
 from anaphora.cli.main import main
-from anaphora.cost.usage import TokenSplit
 from anaphora.errors import ConfigError
 from tests.cost.test_server_metrics import VLLM
 from tests.cost.test_shapes import ANTHROPIC, BARE, DEEPSEEK, OPENAI_CHAT
@@ -208,47 +211,6 @@ def test_a_price_table_that_is_wrong_is_one_clear_line(
 # A server.
 
 
-def serving(*answers: httpx.Response) -> httpx.Client:
-    """A client of a server that gives these answers in turn."""
-    rest = iter(answers)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert str(request.url) == "http://server:8000/metrics"
-        return next(rest)
-
-    return httpx.Client(transport=httpx.MockTransport(answer))
-
-
-def never(seconds: float) -> None:
-    pytest.fail(f"slept {seconds} s")
-
-
-@pytest.mark.parametrize("url", ["http://server:8000", "http://server:8000/", "http://server:8000/v1"])
-def test_a_server_is_read_once_unless_it_is_watched(url: str) -> None:
-    with serving(httpx.Response(200, text=VLLM)) as client:
-        now, counted = read_server(client, url, None, never)
-    assert now is counted
-    assert counted.tallies()[0].split == TokenSplit(read=800, fresh_or_written=700)
-
-
-def test_a_watched_server_is_read_twice_and_the_growth_counts() -> None:
-    later = VLLM.replace("} 700.0", "} 730.0").replace("1.0e+03", "1040")
-    slept: list[float] = []
-    with serving(httpx.Response(200, text=VLLM), httpx.Response(200, text=later)) as client:
-        now, counted = read_server(client, "http://server:8000", 5.0, slept.append)
-    assert slept == [5.0]
-    assert counted.tallies()[0].split == TokenSplit(read=30, fresh_or_written=10)
-    assert now.prefill_rate() == 2400.0  # over all that the server has measured
-
-
-def test_a_server_that_answers_otherwise_is_one_clear_error() -> None:
-    with serving(httpx.Response(404), httpx.Response(200, text="<html>")) as client:
-        with pytest.raises(ConfigError, match="answers 404, not 200"):
-            fetch_metrics(client, "http://server:8000/metrics")
-        with pytest.raises(ConfigError, match=r"/metrics: it has none of the counters"):
-            fetch_metrics(client, "http://server:8000/metrics")
-
-
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "127.0.0.1:9", "http://[", "ftp://127.0.0.1"])
 def test_a_server_that_is_down_leaves_the_log_and_makes_it_partial(
     url: str, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
@@ -266,3 +228,95 @@ def test_a_server_that_is_down_and_nothing_else_is_one_line(capsys: pytest.Captu
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: http://127.0.0.1:9: ") and captured.err.count("\n") == 1
+
+
+def test_a_saved_scrape_of_a_server_is_read_as_the_server_itself(
+    tmp_path: Path, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a log it says only how fast the server is."""
+    path = tmp_path / "metrics.txt"
+    path.write_text(VLLM)
+    assert main(["cost", str(path), "--json"]) == 0
+    report = read_json(capsys)
+    assert report["models"][0]["tokens"]["read"] == 800
+    assert report["prefill_rate"]["source"] == f"measured by {path} since its start"
+    assert main(["cost", str(path), log(CHAT), "--json"]) == 0
+    report = read_json(capsys)
+    assert [figures["provider"] for figures in report["models"]] == ["openai"]
+    assert report["models"][0]["seconds_saved"] == 1920 / report["prefill_rate"]["tokens_per_second"]
+
+
+# Odd inputs and ends.
+
+
+def test_a_log_in_which_nothing_has_a_usage_is_an_error(
+    log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", log({"error": {"message": "x"}}, {"type": "ping"})]) == 1
+    assert capsys.readouterr().err == (
+        "error: nothing to report: no line has a usage: 1 requests that failed, expired or were canceled, "
+        "1 lines of streams without usage\n"
+    )
+
+
+def test_an_anthropic_stream_is_one_request_with_the_output_of_its_end(
+    log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = {"type": "message_start", "message": {**MESSAGE, "usage": {**ANTHROPIC, "output_tokens": 1}}}
+    delta = {"type": "message_delta", "usage": {"output_tokens": 250}}
+    assert main(["cost", log(start, delta, {"type": "message_stop"}), "--json"]) == 0
+    (figures,) = read_json(capsys)["models"]
+    assert (figures["requests"], figures["tokens"]["total"], figures["tokens"]["output"]) == (1, 2006, 250)
+
+
+def test_prices_of_a_day_to_come_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(PRICES)
+    assert load_prices(path, date(2026, 1, 1)).as_of == "2026-01-02"  # it is later elsewhere
+    with pytest.raises(ConfigError, match="as_of is 2026-01-02, but today is 2025-12-31"):
+        load_prices(path, date(2025, 12, 31))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_what_an_output_cannot_show_is_written_as_a_number(
+    arguments: list[str], log: Callable[..., str]
+) -> None:
+    """Half a surrogate pair is no UTF-8, and an ASCII terminal has no ×."""
+    told = subprocess.run(
+        [sys.executable, "-m", "anaphora", "cost", log({**CHAT, "model": "gpt-5.6-\ud800é"}), *arguments],
+        env={**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert b"gpt-5.6-\\ud800" in told.stdout
+    if arguments:
+        assert json.loads(told.stdout)["models"][0]["model"] == "gpt-5.6-\ud800é"
+
+
+def test_ctrl_c_prints_what_was_read_until_then(tmp_path: Path) -> None:
+    """The log is a pipe that stays open: the command waits in it for the next line."""
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    run = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a terminal
+        "from anaphora.cli.main import main; sys.exit(main())"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", run, "cost", str(pipe), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with pipe.open("wb", buffering=0) as writer:  # waits until the command has opened it
+        line = json.dumps(CHAT).encode() + b"\n"
+        filler = b"\n" * 65536
+        writer.write(line)
+        for _ in range(4):  # more than a pipe holds: when it is written, the first line has been read
+            writer.write(filler)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 1
+    report = json.loads(out)
+    assert report["partial"] is True
+    assert report["models"][0]["tokens"]["read"] == 1920
+    assert err == b"error: Ctrl-C: broken off; what was read until then is counted\n"

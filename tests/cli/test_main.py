@@ -100,3 +100,20 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
             check=False,
         )
     assert (told.returncode, told.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
+    usage = tmp_path / "usage.jsonl"
+    usage.write_text('{"usage": {"prompt_tokens": 9}}\n', "utf-8")
+    with Path("/dev/full").open("wb") as output:
+        told = subprocess.run(
+            [sys.executable, "-m", "anaphora", "cost", str(usage)],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (told.returncode, told.stderr) == (
+        1,
+        b"error: the output cannot be written: No space left on device\n",
+    )

@@ -124,3 +124,9 @@ def test_reads_per_write_need_writes_that_were_reported() -> None:
 
 def test_seconds_are_the_tokens_read_over_the_rate() -> None:
     assert seconds_saved(TokenSplit(fresh=7, read=500), 2000.0) == 0.25
+
+
+def test_a_read_that_costs_more_than_a_fresh_token_never_pays() -> None:
+    """Nor does it after a cheap write: each further use takes back some of what that saved."""
+    even = break_even("write_short", Price(read=Decimal("1.5"), write_short=Decimal("0.5")))
+    assert not isinstance(even, Unknown) and even.first_use is None

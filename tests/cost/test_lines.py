@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from anaphora.cost.lines import FAILED, FRAME_WITHOUT_USAGE, REPEATS_START, Entry, LeftOut, read_line
+from anaphora.cost.lines import (
+    FAILED,
+    FRAME_WITHOUT_USAGE,
+    IS_NULL,
+    NOT_IN_STREAM,
+    Ended,
+    Entry,
+    LeftOut,
+    Started,
+    read_line,
+)
 from anaphora.cost.usage import TokenSplit, UsageShapeError
 from tests.cost.test_shapes import ANTHROPIC, BARE, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES, TRACE
 
@@ -22,18 +32,12 @@ def read(value: Any, provider: str | None = None) -> Entry:
         ({"id": "c", "object": "chat.completion", "model": "m", "usage": OPENAI_CHAT}, "openai", "m", "c"),
         ({"id": "r", "object": "response", "model": "m", "usage": OPENAI_RESPONSES}, "openai", "m", "r"),
         ({"id": "a", "type": "message", "model": "m", "usage": ANTHROPIC}, "anthropic", "m", "a"),
-        ({"usageMetadata": GEMINI, "modelVersion": "g", "responseId": "x"}, "gemini", "g", None),
+        ({"usageMetadata": GEMINI, "modelVersion": "g", "responseId": "x"}, "gemini", "g", "x"),
         (OPENAI_CHAT, "openai", None, None),
         ({**TRACE, "model": "m"}, "server", "m", None),
         ({"model": "m", "response": {"id": "c", "usage": OPENAI_CHAT}}, "openai", "m", "c"),
         ({"response": {"body": {"id": "c", "model": "m", "usage": OPENAI_CHAT}}}, "openai", "m", "c"),
         ({"response_body": json.dumps({"model": "m", "usage": ANTHROPIC})}, "anthropic", "m", None),
-        (
-            {"type": "message_start", "message": {"id": "a", "model": "m", "usage": ANTHROPIC}},
-            "anthropic",
-            "m",
-            "a",
-        ),
         ({"type": "response.completed", "response": {"usage": OPENAI_RESPONSES}}, "openai", None, None),
     ],
 )
@@ -88,20 +92,63 @@ def test_a_server_of_ones_own_speaks_the_shapes_of_others() -> None:
             {"type": "response.created", "response": {"object": "response", "usage": None}},
             FRAME_WITHOUT_USAGE,
         ),
-        ({"type": "message_delta", "usage": {"output_tokens": 9}}, REPEATS_START),
-        ({"type": "message_delta", "usage": ANTHROPIC}, REPEATS_START),
+        ({"candidates": [{}], "usageMetadata": {"trafficType": "ON_DEMAND"}}, FRAME_WITHOUT_USAGE),
         ({"error": {"message": "too long"}}, FAILED),
         ({"response": {"error": {"message": "too long"}}}, FAILED),
+        (
+            {"response": {"status_code": 400, "body": {"error": {"message": "too long"}}}, "error": None},
+            FAILED,
+        ),
+        ({"response": None, "error": {"code": "batch_expired"}}, FAILED),
+        ({"custom_id": "c", "result": {"type": "expired"}}, FAILED),
+        ({"custom_id": "c", "result": {"type": "canceled"}}, FAILED),
     ],
 )
 def test_what_is_no_request_of_its_own_is_left_out(value: Any, reason: str) -> None:
     assert read_line(json.dumps(value)) == LeftOut(reason)
 
 
+@pytest.mark.parametrize(
+    "text", ["event: message_start", ": keep-alive", "id: 7", "retry: 100", "data: [DONE]"]
+)
+def test_a_stream_may_be_logged_as_it_came(text: str) -> None:
+    assert read_line(text) == LeftOut(FRAME_WITHOUT_USAGE)
+    entry = read_line(
+        "data: " + json.dumps({"object": "chat.completion.chunk", "id": "c", "usage": OPENAI_CHAT})
+    )
+    assert isinstance(entry, Entry) and entry.usage.split and entry.usage.split.total == 2006
+
+
+def test_the_frames_of_an_anthropic_stream_are_told_apart_also_in_an_envelope() -> None:
+    start = {
+        "type": "message_start",
+        "message": {"id": "a", "model": "m", "type": "message", "usage": ANTHROPIC},
+    }
+    delta = {"type": "message_delta", "usage": {"output_tokens": 9}}
+    for frame in (start, {"time": 1, "data": start}):
+        found = read_line(json.dumps(frame))
+        assert isinstance(found, Started) and found.body == ANTHROPIC
+        assert (found.entry.model, found.entry.response_id) == ("m", "a")
+    for frame in (delta, {"time": 1, "data": json.dumps(delta)}):
+        assert read_line(json.dumps(frame)) == Ended({"output_tokens": 9})
+
+
+def test_the_end_of_a_stream_without_usage_is_a_request_that_was_not_reported() -> None:
+    """Unless a chunk with the same id has the usage."""
+    entry = read({"object": "chat.completion.chunk", "id": "c", "choices": [{"finish_reason": "stop"}]})
+    assert (entry.usage.not_said, entry.response_id, entry.is_empty) == (NOT_IN_STREAM, "c", True)
+
+
+def test_only_the_chunks_of_gemini_grow() -> None:
+    assert read({"usageMetadata": GEMINI, "responseId": "x"}).is_growing
+    assert read({"usageMetadata": GEMINI, "responseId": "x"}, "server").is_growing
+    assert not read({"usage": OPENAI_CHAT, "id": "x"}).is_growing
+
+
 def test_a_response_whose_usage_is_null_is_a_request_that_was_not_reported() -> None:
     entry = read({"object": "chat.completion", "model": "m", "usage": None})
     assert (entry.usage.provider, entry.model) == ("openai", "m")
-    assert entry.usage.not_said == "the provider did not report the usage of the response: it is null"
+    assert (entry.usage.not_said, entry.is_empty) == (IS_NULL, True)
 
 
 @pytest.mark.parametrize(

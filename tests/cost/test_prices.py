@@ -124,10 +124,10 @@ ROW = '[[price]]\nprovider="server"\nmodels=["*"]\n'
         (f"as_of = 2026-01-02\n{ROW}reed=1", "my.toml: price 1: reed is not known"),
         (f"as_of = 2026-01-02\n{ROW}read='a'", "my.toml: price 1: read is 'a', but must be a number"),
         (f"as_of = 2026-01-02\n{ROW}read=true", "my.toml: price 1: read is True, but must be a number"),
-        (f"as_of = 2026-01-02\n{ROW}read=-1", "my.toml: price 1: read is -1, but must be a number from 0 up"),
+        (f"as_of = 2026-01-02\n{ROW}read=-1", "my.toml: price 1: read is -1, but must be a number from 0 to"),
         (
             f"as_of = 2026-01-02\n{ROW}read=nan",
-            "my.toml: price 1: read is NaN, but must be a number from 0 up",
+            "my.toml: price 1: read is NaN, but must be a number from 0 to",
         ),
         (
             f"as_of = 2026-01-02\n{ROW}input=1",
@@ -138,6 +138,16 @@ ROW = '[[price]]\nprovider="server"\nmodels=["*"]\n'
         (
             f"as_of = 2026-01-02\ncurrency='EUR'\n{ROW}input=1\nread=1\nread_price=1",
             "my.toml: price 1: read and read_price say the same thing",
+        ),
+        (f"as_of = '2026-13-45'\n{ROW}", "my.toml: as_of is '2026-13-45'"),
+        (f"as_of = 2026-01-02T00:00:00Z\n{ROW}", "my.toml: as_of is '2026-01-02 00:00:00+00:00'"),
+        (
+            f"as_of = 2026-01-02\ncurrency='EUR'\n{ROW}input=1e400",
+            "my.toml: price 1: input is 1E+400, but must be a number from 0 to 1,000,000,000",
+        ),
+        (
+            "as_of = 2026-01-02\n[[price]]\nprovider='server'\nmodels=['']",
+            "my.toml: price 1: models is ['']",
         ),
         (f"as_of = 2026-01-02\n{ROW}source=1", "my.toml: price 1: source must be text"),
         (

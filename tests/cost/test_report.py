@@ -146,3 +146,28 @@ def test_a_sum_that_would_mix_units_or_miss_a_part_is_none() -> None:
         assert (sums["money_saved"], sums["unit"], sums["seconds_saved"]) == (None, None, None)
         assert sums["unknown"]["money_saved"].startswith("the models have no common unit")
     assert total([dollars, model_figures(tally(None), DOLLARS, 50.0)])["tokens_read"] is None
+
+
+def test_tokens_of_sound_leave_no_sum_of_money() -> None:
+    """They cost several times as much as those of text, and the table has one price."""
+    sums = tally()
+    sums.add(Usage(provider="openai", split=TokenSplit(fresh=10), output=5, audio=4))
+    figures = model_figures(sums, DOLLARS, 40.0)
+    assert (figures["money"], figures["writes_paid"]) == (None, None)
+    assert figures["unknown"]["money"] == "4 of the prompt tokens are audio, which has a price of its own"
+    assert figures["tokens"]["total"] == 10
+
+
+def test_an_output_that_is_not_known_or_spoken_has_no_cost_and_a_reason() -> None:
+    for usage, reason in (
+        (Usage(provider="openai", split=TokenSplit(fresh=10)), "provider did not report"),
+        (
+            Usage(provider="openai", split=TokenSplit(fresh=10), output=5, audio_output=2),
+            "2 of the output tokens are audio, which has a price of its own",
+        ),
+    ):
+        sums = tally()
+        sums.add(usage)
+        figures = model_figures(sums, DOLLARS, 40.0)
+        assert figures["money"]["output"] is None
+        assert figures["unknown"]["money.output"] == reason

@@ -124,10 +124,23 @@ def test_what_is_no_such_server_is_an_error(text: str) -> None:
         parse_metrics(text)
 
 
-@pytest.mark.parametrize("value", ["NaN", "-1", "many", "+Inf"])
+@pytest.mark.parametrize("value", ["NaN", "-1", "many", "+Inf", "1e16"])
 def test_a_counter_that_is_no_number_is_an_error(value: str) -> None:
-    with pytest.raises(ConfigError, match="must be a number from 0 up"):
+    with pytest.raises(ConfigError, match=r"must be a number from 0 to 1e\+15"):
         parse_metrics(f"vllm:prompt_tokens_total {value}\n")
+
+
+@pytest.mark.parametrize("rest", [' # {trace_id="x"} 1.0 1.7e9', " 1700000000.123", " 1700000000123"])
+def test_what_stands_behind_a_value_is_not_the_value(rest: str) -> None:
+    """An example behind it has labels and a value as well, which were taken for those of the counter."""
+    text = f'vllm:prompt_tokens_total{{model_name="a{{b}}"}} 100{rest}\n'
+    assert dict(parse_metrics(text).counters) == {"a{b}": {"vllm:prompt_tokens_total": 100.0}}
+
+
+@pytest.mark.parametrize("line", ['vllm:prompt_tokens_total{model_name="m', "vllm:prompt_tokens_total"])
+def test_half_a_line_of_a_counter_is_an_error(line: str) -> None:
+    with pytest.raises(ConfigError, match="vllm:prompt_tokens_total has no value that can be read"):
+        parse_metrics(f"vllm:prompt_tokens_cached_total 1\n{line}\n")
 
 
 def test_our_own_server_exports_all_that_is_asked_for() -> None:

@@ -87,6 +87,59 @@ def test_the_providers_own_fields_are_kept() -> None:
     }
 
 
+RECORDED = {"input_length": 2006, "cached_tokens": 1920, "output_length": 300, "hash_ids": ["a"]}
+
+
+def test_a_line_that_our_server_recorded_is_read() -> None:
+    usage = read_usage({**RECORDED, "turn_record": {"fork_of": None}})
+    assert (usage.provider, usage.output) == ("server", 300)
+    assert usage.split == TokenSplit(read=1920, fresh_or_written=86)
+
+
+def test_the_prompt_of_several_sequences_counts_once() -> None:
+    usage = read_usage({**RECORDED, "turn_record": {"fork_of": 5}})
+    assert (usage.split, usage.output) == (TokenSplit(), 300)
+
+
+def test_a_public_trace_reports_no_reads() -> None:
+    assert read_usage({"input_length": 9, "output_length": 1, "hash_ids": [1]}).not_said is not None
+
+
+def test_gemini_is_read_as_its_python_client_writes_it() -> None:
+    body = {
+        "prompt_token_count": 2006,
+        "cached_content_token_count": 1920,
+        "candidates_token_count": 250,
+        "thoughts_token_count": 50,
+        "tool_use_prompt_token_count": None,
+    }
+    assert read_usage(body) == read_usage({**GEMINI, "toolUsePromptTokenCount": None})
+
+
+def test_what_tools_gave_gemini_to_read_is_fresh_and_beside_the_prompt() -> None:
+    usage = read_usage({**GEMINI, "toolUsePromptTokenCount": 500})
+    assert usage.split == TokenSplit(fresh=586, read=1920)
+
+
+def test_tokens_of_sound_are_told_apart() -> None:
+    chat = {
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 90},
+        "completion_tokens_details": {"audio_tokens": 7},
+    }
+    usage = read_usage({**OPENAI_CHAT, **chat})
+    assert (usage.audio, usage.audio_output) == (90, 7)
+    parts = [{"modality": "TEXT", "tokenCount": 6}, {"modality": "AUDIO", "tokenCount": 2000}]
+    usage = read_usage({**GEMINI, "promptTokensDetails": parts, "candidatesTokensDetails": parts})
+    assert (usage.audio, usage.audio_output) == (2000, 2000)
+    assert read_usage({**GEMINI, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 6}]}).audio == 0
+
+
+def test_more_tokens_than_any_request_has_are_an_error() -> None:
+    """Such a number made the seconds overflow."""
+    with pytest.raises(UsageShapeError, match=r"^prompt_tokens is above 1,000,000,000,000,000, "):
+        read_usage({"prompt_tokens": 10**400, "prompt_tokens_details": {"cached_tokens": 0}})
+
+
 # Null, absent and 0.
 
 

@@ -1,5 +1,7 @@
 """What is added up, and what is counted once."""
 
+from dataclasses import replace
+
 from anaphora.cost.lines import Entry, LeftOut
 from anaphora.cost.tally import COUNTED_BEFORE, Log, Tally
 from anaphora.cost.usage import TokenSplit, Usage
@@ -40,7 +42,7 @@ def test_models_are_told_apart_and_a_default_names_the_nameless() -> None:
     log = Log()
     for entry in (Entry(READ, "a", None), Entry(READ, None, None), Entry(READ, "a", None)):
         log.take(entry, "b")
-    assert [(tally.model, tally.num_requests) for tally in log.tallies] == [("a", 2), ("b", 1)]
+    assert [(tally.model, tally.num_requests) for tally in log.finish()] == [("a", 2), ("b", 1)]
 
 
 def test_a_response_that_comes_again_is_counted_once() -> None:
@@ -50,7 +52,7 @@ def test_a_response_that_comes_again_is_counted_once() -> None:
         log.take(Entry(READ, "m", "id-1"))
     log.take(Entry(READ, "m", "id-2"))
     log.take(Entry(SPLIT, "m", "id-1"))  # a server that uses its ids again
-    assert [tally.num_requests for tally in log.tallies] == [3]
+    assert [tally.num_requests for tally in log.finish()] == [3]
     assert log.left_out == {COUNTED_BEFORE: 2}
 
 
@@ -58,4 +60,42 @@ def test_lines_that_are_left_out_are_counted_by_reason() -> None:
     log = Log()
     log.take(LeftOut("why"))
     log.take(LeftOut("why"))
-    assert (log.left_out, log.tallies) == ({"why": 2}, [])
+    assert (log.left_out, log.finish()) == ({"why": 2}, [])
+
+
+def test_the_last_line_of_a_response_has_the_last_word_on_its_output() -> None:
+    """A server that tells the usage in every chunk of a stream: the first has one output token."""
+    log = Log()
+    for output in (1, 2, None, 3):
+        log.take(Entry(replace(READ, output=output), "m", "id-1"))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.output) == (1, 3)
+
+
+def test_a_response_that_grows_is_counted_once_as_it_was_at_last() -> None:
+    """Gemini sends the usage with every chunk; three chunks are no three requests."""
+    log = Log()
+    for fresh, output in ((4, 1), (5, 7)):
+        usage = Usage(provider="gemini", split=TokenSplit(fresh=fresh, read=2), output=output)
+        log.take(Entry(usage, "m", "r", is_growing=True))
+    log.take(Entry(Usage(provider="gemini", not_said="why", output=9), "m", "r", is_growing=True))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.split, tally.output) == (1, TokenSplit(fresh=5, read=2), 9)
+    assert log.left_out == {COUNTED_BEFORE: 2}
+
+
+def test_a_line_without_counts_is_a_request_only_if_no_other_line_has_any() -> None:
+    log = Log()
+    log.take(Entry(UNSAID, "m", "id-1", is_empty=True))
+    log.take(Entry(READ, "m", "id-1"))
+    log.take(Entry(UNSAID, "m", "id-2", is_empty=True))
+    log.take(Entry(UNSAID, "m", "id-2", is_empty=True))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.num_not_said) == (2, 1)
+
+
+def test_tokens_of_sound_are_counted_beside_the_others() -> None:
+    tally = Tally("openai", "m")
+    for _ in range(2):
+        tally.add(replace(SPLIT, audio=3, audio_output=1))
+    assert (tally.audio, tally.audio_output) == (6, 2)

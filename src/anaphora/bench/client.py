@@ -142,9 +142,11 @@ def _answer(
     is_unreachable: bool,
 ) -> Answer:
     usage = said.usage or {}
-    is_cut = bool(said.texts) and not said.is_complete
+    # Some servers send no [DONE]; what came to its end without an error, and says why it ended, is whole.
+    is_whole = said.is_complete or (failure is None and said.finish_reason is not None)
+    is_cut = bool(said.texts) and not is_whole
     failure = failure or said.error
-    if failure is None and not said.is_complete:
+    if failure is None and not is_whole:
         failure = "the stream ended before [DONE]"
     return Answer(
         e2e_s=ended - started,

@@ -109,6 +109,8 @@ def _money_rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("money saved", f"{money['saved']:,.6f} {unit}{share}: {detail}, for prompts")]
     if money["output"] is not None:
         rows.append(("output cost", f"{money['output']:,.6f} {unit}, with caching or without"))
+    elif "money.output" in figures["unknown"]:
+        rows.append(("output cost", _why(figures["unknown"]["money.output"])))
     return rows
 
 

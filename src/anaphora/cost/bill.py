@@ -94,8 +94,8 @@ def break_even(name: str, price: Price) -> BreakEven | Unknown:
     write, read = multiplier(price, name), multiplier(price, "read")
     if write is None or read is None:
         return Unknown(_not_in_table(price, (name, "read")))
-    if read >= 1:
-        return BreakEven(name, write, read, 1 if write < 1 else None, None)
+    if read >= 1:  # each use after the first costs no less than without
+        return BreakEven(name, write, read, 1 if write < 1 and read == 1 else None, None)
     needed = (write - 1) / (1 - read)
     return BreakEven(name, write, read, max(1, floor(needed) + 2), max(Decimal(0), needed))
 

@@ -1,34 +1,45 @@
 """One line of a log: where its usage object lies, and which lines are no request of their own.
 
-Knows JSON and the envelopes; the fields of a usage object are `shapes.py`'s.
+Knows JSON, the envelopes and the frames of streams; the fields of a usage object are `shapes.py`'s, and what the
+frames of one message say together is `streams.py`'s.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from anaphora.cost.shapes import is_usage, read_usage
 from anaphora.cost.usage import Usage, UsageShapeError
+from anaphora.nesting import parse_json
 
 USAGE_KEYS = ("usage", "usageMetadata", "usage_metadata")
 WRAPPERS = ("response", "body", "response_body", "data", "result", "message")
 MAX_DEPTH = 5
 
-FRAME_WITHOUT_USAGE = "frames of a stream without usage"
-REPEATS_START = "message_delta frames, which repeat the counts of message_start"
-FAILED = "responses that are errors"
+FRAME_WITHOUT_USAGE = "lines of streams without usage"
+FAILED = "requests that failed, expired or were canceled"
+
+IS_NULL = "the provider did not report the usage of the response: it is null"
+NOT_IN_STREAM = (
+    "the provider did not report the usage in the stream; ask for it with stream_options.include_usage"
+)
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A request of a log. `response_id` and `model` are None where the line says none."""
+    """A request of a log. `response_id` and `model` are None where the line says none.
+
+    `is_growing`: a later line with the same id knows better. `is_empty`: the line has no usage, so that any other
+    with the same id knows better.
+    """
 
     usage: Usage
     model: str | None
     response_id: str | None
+    is_growing: bool = False
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +49,73 @@ class LeftOut:
     reason: str
 
 
-def read_line(text: str, provider: str | None = None) -> Entry | LeftOut:
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first frame of an Anthropic stream, and its usage object, which the last frame goes over."""
+
+    entry: Entry
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last frame of an Anthropic stream: it has no id, and counts of the whole message."""
+
+    body: Object
+
+
+def read_line(text: str, provider: str | None = None) -> Entry | LeftOut | Started | Ended:
     """Return what a line says; UsageShapeError says why it cannot be read."""
+    text = text.strip()
+    if text.startswith(("event:", "id:", "retry:", ":")):
+        return LeftOut(FRAME_WITHOUT_USAGE)
+    text = text.removeprefix("data:").strip()
+    if text == "[DONE]":
+        return LeftOut(FRAME_WITHOUT_USAGE)
     try:
-        value = json.loads(text.strip())
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise UsageShapeError(f"is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise UsageShapeError(f"holds {type(value).__name__}, but must hold a JSON object")
-    holder = next(
-        filter(None, (_find(value, MAX_DEPTH, accept) for accept in (_has_usage, is_usage, _has_null))), None
-    )
+    return _read_object(value, provider)
+
+
+def _read_object(value: Object, provider: str | None) -> Entry | LeftOut | Started | Ended:
+    layers = list(_layers(value, MAX_DEPTH))
+    holder = _first(layers, _has_usage) or _first(layers, is_usage)
     if holder is None:
-        return _without_usage(value)
-    if holder.get("type") == "message_delta":
-        return LeftOut(REPEATS_START)
+        return _without_usage(value, layers, provider)
     body = _usage_in(holder)
-    if body is None:
-        if _is_frame(holder) or _is_frame(value):
-            return LeftOut(FRAME_WITHOUT_USAGE)
-        reason = "the provider did not report the usage of the response: it is null"
-        return Entry(
-            Usage(provider=provider or owner_of(holder) or "unknown", not_said=reason), _model(holder), None
-        )
+    if holder.get("type") == "message_delta":
+        return Ended(body)
+    if "candidates" in holder and not is_usage(body):  # the first chunks of a stream of Gemini's
+        return LeftOut(FRAME_WITHOUT_USAGE)
     # What a response says of itself settles whose `input_tokens` it has. It settles nothing where the fields
     # of two providers are mixed: proxies that translate do that.
     owner = None if "prompt_tokens" in body else owner_of(holder)
     usage = read_usage(body, owner or provider)
+    is_growing = usage.provider == "gemini"
     if provider == "server":  # one's own speaks the shapes of others
         usage = replace(usage, provider=provider)
-    response_id = holder.get("id")
-    return Entry(
-        usage, _model(holder) or _model(value), response_id if isinstance(response_id, str) else None
-    )
+    entry = Entry(usage, _model(holder) or _model(value), _id(holder), is_growing)
+    return Started(entry, body) if _first(layers, _starts_message) else entry
 
 
-def _find(value: Object, depth: int, accept: Callable[[Object], bool]) -> Object | None:
-    """Return the outermost object that is accepted; a copy of its usage further in is not counted again."""
-    if accept(value):
-        return value
+def _layers(value: Object, depth: int) -> Iterator[Object]:
+    """Yield an object and those that it wraps, the outer ones first."""
+    yield value
     for name in WRAPPERS if depth else ():
         inner = value.get(name)
         if isinstance(inner, str) and inner.lstrip().startswith("{"):
             inner = _parsed(inner)
         if isinstance(inner, Mapping):
-            found = _find(inner, depth - 1, accept)
-            if found is not None:
-                return found
-    return None
+            yield from _layers(inner, depth - 1)
+
+
+def _first(layers: list[Object], accept: Callable[[Object], bool]) -> Object | None:
+    """Return the outermost object that is accepted; a copy of its usage further in is not counted again."""
+    return next(filter(accept, layers), None)
 
 
 def _has_usage(value: Object) -> bool:
@@ -96,33 +126,48 @@ def _has_null(value: Object) -> bool:
     return any(key in value for key in USAGE_KEYS)
 
 
+def _starts_message(value: Object) -> bool:
+    return value.get("type") == "message_start"
+
+
 def _parsed(text: str) -> Any:
     """A body that a proxy logged as text."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None
 
 
-def _usage_in(holder: Object) -> Object | None:
+def _usage_in(holder: Object) -> Object:
     for key in USAGE_KEYS:
         value = holder.get(key)
         if isinstance(value, Mapping):
             return value
         if value is not None:
             raise UsageShapeError(f"{key} is {str(value)[:40]!r}, but must be an object")
-    return holder if is_usage(holder) else None
+    return holder
 
 
-def _without_usage(value: Object) -> LeftOut:
-    for body in (value, *(value.get(name) for name in WRAPPERS)):
-        if isinstance(body, Mapping):
-            if body.get("error"):
-                return LeftOut(FAILED)
-            if _is_frame(body):
-                return LeftOut(FRAME_WITHOUT_USAGE)
+def _without_usage(value: Object, layers: list[Object], provider: str | None) -> Entry | LeftOut:
+    if any(_failed(layer) for layer in layers):
+        return LeftOut(FAILED)
+    frame = _first(layers, _is_frame)
+    if frame is not None:
+        return _empty(frame, value, NOT_IN_STREAM, provider) if _ends(frame) else LeftOut(FRAME_WITHOUT_USAGE)
+    holder = _first(layers, _has_null)
+    if holder is not None:
+        return _empty(holder, value, IS_NULL, provider)
     names = ", ".join(str(name)[:40] for name in list(value)[:8]) or "none at all"
     raise UsageShapeError(f"holds no usage object; its fields are: {names}")
+
+
+def _empty(holder: Object, value: Object, reason: str, provider: str | None) -> Entry:
+    usage = Usage(provider=provider or owner_of(holder) or "unknown", not_said=reason)
+    return Entry(usage, _model(holder) or _model(value), _id(holder), is_empty=True)
+
+
+def _failed(layer: Object) -> bool:
+    return bool(layer.get("error")) or layer.get("type") in ("errored", "expired", "canceled")
 
 
 def _is_frame(body: Object) -> bool:
@@ -136,6 +181,14 @@ def _is_frame(body: Object) -> bool:
     )
 
 
+def _ends(frame: Object) -> bool:
+    """Whether it is the last chunk with a choice; the usage comes with it or right behind it."""
+    choices = frame.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, Mapping) and choice.get("finish_reason") for choice in choices
+    )
+
+
 def owner_of(holder: Object) -> str | None:
     """Whose response an object says it is, where its usage does not tell."""
     if holder.get("type") == "message":
@@ -145,9 +198,16 @@ def owner_of(holder: Object) -> str | None:
     return None
 
 
+def _id(body: Object) -> str | None:
+    return next(filter(None, (_text(body, name) for name in ("id", "responseId", "response_id"))), None)
+
+
 def _model(body: Object) -> str | None:
-    for key in ("model", "modelVersion", "model_version"):
-        value = body.get(key)
-        if isinstance(value, str) and value:
-            return value
-    return None
+    return next(
+        filter(None, (_text(body, name) for name in ("model", "modelVersion", "model_version"))), None
+    )
+
+
+def _text(body: Object, name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) and value else None

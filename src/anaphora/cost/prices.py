@@ -17,6 +17,9 @@ ROW_KEYS = frozenset(
     | {*MULTIPLIERS}
     | {f"{name}_price" for name in MULTIPLIERS}
 )
+MAX_NUMBER = 10**9
+"""Above any multiplier, and any price per million tokens in any currency."""
+
 TABLE_KEYS = frozenset({"as_of", "currency", "price"})
 
 
@@ -98,7 +101,7 @@ def parse_prices(text: str, name: str, below: PriceTable | None = None) -> Price
         raise ConfigError(f"{name} is not TOML: {error}") from error
     _check_keys(data, TABLE_KEYS, name)
     as_of = str(data.get("as_of", ""))
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", as_of):
+    if not _is_day(as_of):
         raise ConfigError(
             f"{name}: as_of is {as_of!r}, but must be the day of the prices, such as 2026-11-30"
         )
@@ -114,6 +117,14 @@ def parse_prices(text: str, name: str, below: PriceTable | None = None) -> Price
     return PriceTable(parsed, as_of, name, below)
 
 
+def _is_day(text: str) -> bool:
+    """Whether a text is a day of the calendar, which TOML knows."""
+    try:
+        return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None and bool(tomllib.loads(f"day = {text}"))
+    except ValueError:
+        return False
+
+
 def _check_keys(table: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     unknown = sorted(table.keys() - known)
     if unknown:
@@ -127,7 +138,11 @@ def _row(row: Mapping[str, Any], where: str, currency: str | None, default_sourc
     provider, models = row.get("provider"), row.get("models")
     if provider not in PROVIDERS:
         raise ConfigError(f"{where}: provider is {provider!r}, but must be one of: {', '.join(PROVIDERS)}")
-    if not isinstance(models, list) or not models or not all(isinstance(name, str) for name in models):
+    if (
+        not isinstance(models, list)
+        or not models
+        or not all(isinstance(name, str) and name for name in models)
+    ):
         raise ConfigError(f"{where}: models is {models!r}, but must be a list of names, such as ['gpt-5.6*']")
     for key in ("source", "note"):
         if not isinstance(row.get(key, ""), str):
@@ -166,6 +181,6 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise ConfigError(f"{where}: {key} is {value!r}, but must be a number")
     number = Decimal(value)
-    if not number.is_finite() or number < 0:
-        raise ConfigError(f"{where}: {key} is {value}, but must be a number from 0 up")
+    if not number.is_finite() or not 0 <= number <= MAX_NUMBER:
+        raise ConfigError(f"{where}: {key} is {value}, but must be a number from 0 to {MAX_NUMBER:,}")
     return number

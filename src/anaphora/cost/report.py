@@ -93,6 +93,8 @@ def model_figures(tally: Tally, price: Price | Unknown, rate: float | Unknown) -
         "writes_paid": known("writes_paid", _paid(tally, price)),
         "price": None if isinstance(price, Unknown) else {"source": price.source, "note": price.note},
     }
+    if isinstance(price, Price) and price.output is not None and figures["money"]:
+        figures["money"]["output"] = known("money.output", _output(tally, price))
     return {**figures, "unknown": reasons.by_name}
 
 
@@ -118,7 +120,16 @@ def _ratio(tally: Tally) -> float | Unknown:
 def _paid(tally: Tally, price: Price | Unknown) -> bool | Unknown:
     if not tally.is_reported:
         return NOTHING
-    return price if isinstance(price, Unknown) else writes_paid(tally.split, price)
+    if isinstance(price, Unknown):
+        return price
+    return _audio(tally) or writes_paid(tally.split, price)
+
+
+def _audio(tally: Tally) -> Unknown | None:
+    """Why the prompts have no price, if they hold sound."""
+    if not tally.audio:
+        return None
+    return Unknown(f"{tally.audio:,} of the prompt tokens are audio, which has a price of its own")
 
 
 def _money(tally: Tally, price: Price | Unknown) -> dict[str, Any] | Unknown:
@@ -126,17 +137,22 @@ def _money(tally: Tally, price: Price | Unknown) -> dict[str, Any] | Unknown:
         return NOTHING
     if isinstance(price, Unknown):
         return price
-    bill = charge(tally.split, price)
+    bill = _audio(tally) or charge(tally.split, price)
     if isinstance(bill, Unknown):
         return bill
     amounts = {"paid": bill.paid, "without_caching": bill.without_caching, "saved": bill.saved}
     if bill.per_token is None:
         return {"unit": FRESH_TOKEN, **{name: float(amount) for name, amount in amounts.items()}}
     money = {name: float(amount * bill.per_token) for name, amount in amounts.items()}
-    output = None
-    if price.output is not None and tally.output is not None:
-        output = float(price.output * tally.output / MILLION)
-    return {"unit": bill.currency, **money, "output": output}
+    return {"unit": bill.currency, **money, "output": None}
+
+
+def _output(tally: Tally, price: Price) -> float | Unknown:
+    if tally.output is None:
+        return NOTHING
+    if tally.audio_output:
+        return Unknown(f"{tally.audio_output:,} of the output tokens are audio, which has a price of its own")
+    return float((price.output or 0) * tally.output / MILLION)
 
 
 def _even(name: str, price: Price | Unknown) -> dict[str, Any] | Unknown:

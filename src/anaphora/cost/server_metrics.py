@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 
 from anaphora.cost.bill import Unknown
 from anaphora.cost.tally import Tally
@@ -36,7 +35,14 @@ MIN_TOKENS_PER_PREFILL = 512
 
 NAMES = frozenset({PROMPT, CACHED, QUERIES, HITS, GENERATED, REQUESTS, *PREFILLS[0], *PREFILLS[1]})
 
-SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
+SAMPLE = re.compile(
+    r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+-?[\d.]+)?(?:\s+#.*)?'
+)
+"""A name, its labels, its value, perhaps a time and, in OpenMetrics, an example behind a `#`."""
+
+MAX_VALUE = 1e15
+"""More tokens or seconds than any server has seen."""
+
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -94,9 +100,12 @@ def parse_metrics(text: str) -> ServerReading:
     """Return the counters of a scrape; ConfigError when it is none of these servers."""
     counters: dict[str | None, dict[str, float]] = {}
     for line in text.splitlines():
-        sample = SAMPLE.fullmatch(line.strip())
-        if sample is None or sample[1] not in NAMES:
+        name = re.split(r"[{\s]", line.strip(), maxsplit=1)[0]
+        if name not in NAMES:
             continue
+        sample = SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            raise ConfigError(f"{name} has no value that can be read: {line.strip()[:80]!r}")
         labels = dict(LABEL.findall(sample[2] or ""))
         values = counters.setdefault(labels.get("model_name"), {})
         values[sample[1]] = values.get(sample[1], 0.0) + _value(sample[1], sample[3])
@@ -110,8 +119,8 @@ def _value(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not isfinite(value) or value < 0:
-        raise ConfigError(f"{name} is {text[:40]!r}, but must be a number from 0 up")
+    if not 0 <= value <= MAX_VALUE:
+        raise ConfigError(f"{name} is {text[:40]!r}, but must be a number from 0 to {MAX_VALUE:g}")
     return value
 
 

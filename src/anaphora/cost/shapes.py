@@ -5,9 +5,9 @@
 | OpenAI chat, completions | `prompt_tokens` includes cached and written ones | fresh is the difference |
 | OpenAI responses | `input_tokens` includes them too | as above |
 | Anthropic | `input_tokens` **excludes** read and written ones | the total is the sum |
-| Gemini | `promptTokenCount` includes `cachedContentTokenCount` | nothing is charged as a write |
+| Gemini | `promptTokenCount` includes the cached ones, not those of tools | nothing is charged as a write |
 | DeepSeek | hit + miss | nothing is charged as a write |
-| a recorded trace of a server | `prompt_tokens` includes `cached_tokens` | as OpenAI's |
+| a recorded trace of a server | `input_length` or `prompt_tokens` includes `cached_tokens` | as OpenAI's |
 
 The name `input_tokens` means two things, so no two shapes share code that reads it.
 A field that is absent or null was not reported; it is never taken for 0.
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 from anaphora.cost.usage import TokenSplit, Usage, UsageShapeError
 
 Object = Mapping[str, Any]
+MAX_TOKENS = 10**15
+"""More than any log holds: a larger count is a broken one, and no sum of such counts is a number."""
+
 NOTHING_CACHED_SAID = "the provider did not report how many tokens were read from the cache"
 
 
@@ -36,6 +39,10 @@ def count_field(body: Object, name: str, raw: dict[str, int | None]) -> int | No
     value = body.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise UsageShapeError(f"{name} is {str(value)[:40]!r}, but must be a whole number from 0 up")
+    if value is not None and value > MAX_TOKENS:
+        raise UsageShapeError(
+            f"{name} is above {MAX_TOKENS:,}, which no request has; is it a number of tokens?"
+        )
     if name in body:
         raw[name] = value
     return value
@@ -64,10 +71,28 @@ def including(total: int | None, read: int | None, written: int | None) -> Token
     return TokenSplit(fresh=total - read - written, read=read, write_short=written)
 
 
-def _usage(provider: str, outcome: TokenSplit | str, output: int | None, raw: dict[str, int | None]) -> Usage:
-    if isinstance(outcome, str):
-        return Usage(provider=provider, not_said=outcome, output=output, raw=raw)
-    return Usage(provider=provider, split=outcome, output=output, raw=raw)
+def _usage(
+    provider: str,
+    outcome: TokenSplit | str,
+    output: int | None,
+    raw: dict[str, int | None],
+    audio: tuple[int, int] = (0, 0),
+) -> Usage:
+    """Make a usage; `audio` are the tokens of sound in the prompt and in the output."""
+    return Usage(
+        provider=provider,
+        split=outcome if isinstance(outcome, TokenSplit) else None,
+        not_said=outcome if isinstance(outcome, str) else None,
+        output=output,
+        audio=audio[0],
+        audio_output=audio[1],
+        raw=raw,
+    )
+
+
+def _openai_audio(details: Object, output_details: Object) -> tuple[int, int]:
+    heard, spoken = (count_field(each, "audio_tokens", {}) for each in (details, output_details))
+    return heard or 0, spoken or 0
 
 
 def read_openai_chat(body: Object) -> Usage:
@@ -79,7 +104,8 @@ def read_openai_chat(body: Object) -> Usage:
         count_field(details, "cached_tokens", raw),
         count_field(details, "cache_write_tokens", raw),
     )
-    return _usage("openai", outcome, count_field(body, "completion_tokens", raw), raw)
+    audio = _openai_audio(details, details_of(body, "completion_tokens_details"))
+    return _usage("openai", outcome, count_field(body, "completion_tokens", raw), raw, audio)
 
 
 def read_openai_responses(body: Object) -> Usage:
@@ -91,7 +117,8 @@ def read_openai_responses(body: Object) -> Usage:
         count_field(details, "cached_tokens", raw),
         count_field(details, "cache_write_tokens", raw),
     )
-    return _usage("openai", outcome, count_field(body, "output_tokens", raw), raw)
+    audio = _openai_audio(details, details_of(body, "output_tokens_details"))
+    return _usage("openai", outcome, count_field(body, "output_tokens", raw), raw, audio)
 
 
 def read_anthropic(body: Object) -> Usage:
@@ -126,13 +153,36 @@ def _excluding(
 
 
 def read_gemini(body: Object) -> Usage:
-    """Read a usageMetadata; its provider has no price for writes, so what was not read is fresh."""
+    """Read a usageMetadata; its provider has no price for writes, so what was not read is fresh.
+
+    What tools gave the model to read is beside `promptTokenCount`, and is computed.
+    """
+    body = {GEMINI_NAMES.get(name, name): value for name, value in body.items()}
     raw: dict[str, int | None] = {}
     total = count_field(body, "promptTokenCount", raw)
-    outcome = including(total, count_field(body, "cachedContentTokenCount", raw), 0)
+    read = count_field(body, "cachedContentTokenCount", raw)
+    tools = count_field(body, "toolUsePromptTokenCount", raw) or 0
+    outcome = including(total, read, 0)
+    if isinstance(outcome, TokenSplit):
+        outcome += TokenSplit(fresh=tools)
     answer = count_field(body, "candidatesTokenCount", raw)
     thoughts = count_field(body, "thoughtsTokenCount", raw)
-    return _usage("gemini", outcome, None if answer is None else answer + (thoughts or 0), raw)
+    output = None if answer is None else answer + (thoughts or 0)
+    heard = _gemini_audio(body, "promptTokensDetails") + _gemini_audio(body, "toolUsePromptTokensDetails")
+    spoken = _gemini_audio(body, "candidatesTokensDetails")
+    return _usage("gemini", outcome, output, raw, (heard, spoken))
+
+
+def _gemini_audio(body: Object, name: str) -> int:
+    parts = body.get(name)
+    if not isinstance(parts, list):
+        return 0
+    counts = [
+        count_field(part, "tokenCount" if "tokenCount" in part else "token_count", {})
+        for part in parts
+        if isinstance(part, Mapping) and part.get("modality") == "AUDIO"
+    ]
+    return sum(count or 0 for count in counts)
 
 
 def read_deepseek(body: Object) -> Usage:
@@ -151,27 +201,46 @@ def read_deepseek(body: Object) -> Usage:
 
 
 def read_trace(body: Object) -> Usage:
-    """Read one line of a server's recorded trace."""
+    """Read one line of a server's recorded trace.
+
+    Where one request had several sequences, each has a line; their prompt was one, that of the first.
+    """
     raw: dict[str, int | None] = {}
-    outcome = including(
-        count_field(body, "prompt_tokens", raw),
-        count_field(body, "cached_tokens", raw),
-        count_field(body, "cache_write_tokens", raw),
-    )
-    name = "completion_tokens" if "completion_tokens" in body else "output_tokens"
+    total = count_field(body, "input_length" if "input_length" in body else "prompt_tokens", raw)
+    read = count_field(body, "cached_tokens", raw)
+    outcome = including(total, read, count_field(body, "cache_write_tokens", raw))
+    if details_of(body, "turn_record").get("fork_of") is not None:
+        outcome = TokenSplit()
+    names = ("output_length", "completion_tokens", "output_tokens")
+    name = next((name for name in names if name in body), names[0])
     return _usage("server", outcome, count_field(body, name, raw), raw)
 
 
 ANTHROPIC_FIELDS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
+GEMINI_NAMES = {  # as its Python client writes them
+    "prompt_token_count": "promptTokenCount",
+    "cached_content_token_count": "cachedContentTokenCount",
+    "tool_use_prompt_token_count": "toolUsePromptTokenCount",
+    "candidates_token_count": "candidatesTokenCount",
+    "thoughts_token_count": "thoughtsTokenCount",
+    "prompt_tokens_details": "promptTokensDetails",
+    "tool_use_prompt_tokens_details": "toolUsePromptTokensDetails",
+    "candidates_tokens_details": "candidatesTokensDetails",
+}
 DEEPSEEK_FIELDS = frozenset({"prompt_cache_hit_tokens", "prompt_cache_miss_tokens"})
 
 SHAPES = (
     Shape("DeepSeek", "deepseek", lambda body: bool(DEEPSEEK_FIELDS & body.keys()), read_deepseek),
-    Shape("Gemini", "gemini", lambda body: "promptTokenCount" in body, read_gemini),
+    Shape(
+        "Gemini",
+        "gemini",
+        lambda body: bool({"promptTokenCount", "prompt_token_count"} & body.keys()),
+        read_gemini,
+    ),
     Shape(
         "a recorded trace",
         "server",
-        lambda body: {"prompt_tokens", "cached_tokens"} <= body.keys(),
+        lambda body: {"prompt_tokens", "cached_tokens"} <= body.keys() or "input_length" in body,
         read_trace,
     ),
     Shape(

@@ -1,12 +1,12 @@
 """Adds up what the requests of each model used, and counts what nobody reported."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anaphora.cost.lines import Entry, LeftOut
 from anaphora.cost.usage import TokenSplit, Usage
 
-COUNTED_BEFORE = "repetitions of a response already counted"
+COUNTED_BEFORE = "lines that say again what a response had said"
 
 
 @dataclass(slots=True)
@@ -15,7 +15,8 @@ class Tally:
 
     `split` covers the requests whose provider reported it; `not_said` counts the others by reason, and
     `num_unclassed` those whose split has tokens without a class. `output` is None when one request of these,
-    or the server, did not report it. `raw` adds up the providers' own fields, of all requests.
+    or the server, did not report it. `audio` and `audio_output` count tokens of sound. `raw` adds up the
+    providers' own fields, of all requests.
     """
 
     provider: str
@@ -24,6 +25,8 @@ class Tally:
     split: TokenSplit = field(default_factory=TokenSplit)
     num_unclassed: int = 0
     output: int | None = 0
+    audio: int = 0
+    audio_output: int = 0
     not_said: Counter[str] = field(default_factory=Counter)
     raw: Counter[str] = field(default_factory=Counter)
 
@@ -49,6 +52,8 @@ class Tally:
             return
         self.split += usage.split
         self.num_unclassed += not usage.split.is_complete
+        self.audio += usage.audio
+        self.audio_output += usage.audio_output
         self.output = (
             None if None in (self.output, usage.output) else (self.output or 0) + (usage.output or 0)
         )
@@ -58,33 +63,61 @@ class Log:
     """All that was read: a tally per provider and model, and the lines that were left out.
 
     A response that comes again, with the same id and the same counts, is counted once: logs of streams repeat
-    the usage, and a copy would charge its tokens twice.
+    the usage, and a copy would charge its tokens twice. The last line of a response has the last word on its
+    output; on its prompt too, where its lines are those of a stream (`Entry.is_growing`). A line without counts
+    (`Entry.is_empty`) is a request only if no line with the same id has any.
     """
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
         self._tallies: dict[tuple[str, str | None], Tally] = {}
-        self._seen: set[tuple[str, str, str | None, TokenSplit]] = set()
-
-    @property
-    def tallies(self) -> list[Tally]:
-        """In the order in which the models came."""
-        return list(self._tallies.values())
+        self._counted: dict[tuple[str, str, str | None, TokenSplit | None], Usage] = {}
+        self._empty: dict[str, tuple[Usage, str | None]] = {}
 
     def take(self, found: Entry | LeftOut, default_model: str | None = None) -> None:
-        """Count what a line says; `default_model` is the model of lines that name none."""
+        """Take in what a line says; `default_model` is the model of lines that name none."""
         if isinstance(found, LeftOut):
             self.left_out[found.reason] += 1
             return
         usage, model = found.usage, found.model or default_model
-        if found.response_id and usage.split:
-            copy = (found.response_id, usage.provider, model, usage.split)
-            if copy in self._seen:
-                self.left_out[COUNTED_BEFORE] += 1
-                return
-            self._seen.add(copy)
-        self._tallies.setdefault((usage.provider, model), Tally(usage.provider, model)).add(usage)
+        if found.is_empty and found.response_id:
+            self._empty.setdefault(found.response_id, (usage, model))
+            return
+        tally = self._tally(usage, model)
+        if not found.response_id or not (usage.split or found.is_growing):
+            tally.add(usage)
+            return
+        key = (found.response_id, usage.provider, model, None if found.is_growing else usage.split)
+        earlier = self._counted.get(key)
+        self._counted[key] = usage if earlier is None else _later(earlier, usage)
+        self.left_out[COUNTED_BEFORE] += earlier is not None
 
     def take_tally(self, tally: Tally) -> None:
         """Take over the sums of a server."""
         self._tallies[tally.provider, tally.model] = tally
+
+    def finish(self) -> list[Tally]:
+        """Return the tallies, in the order in which the models came; nothing more can be taken in then."""
+        with_counts = {response_id for response_id, *_ in self._counted}
+        for (_, _, model, _), usage in self._counted.items():
+            self._tally(usage, model).add(usage)
+        for response_id, (usage, model) in self._empty.items():
+            if response_id in with_counts:
+                self.left_out[COUNTED_BEFORE] += 1
+            else:
+                self._tally(usage, model).add(usage)
+        self._counted.clear()
+        self._empty.clear()
+        self.left_out = +self.left_out
+        return list(self._tallies.values())
+
+    def _tally(self, usage: Usage, model: str | None) -> Tally:
+        return self._tallies.setdefault((usage.provider, model), Tally(usage.provider, model))
+
+
+def _later(earlier: Usage, usage: Usage) -> Usage:
+    """Return what two lines of one response say together: a count that the later one lacks is the earlier one's."""
+    if usage.split is None and earlier.split is not None:
+        usage = replace(earlier, output=usage.output)
+    outputs = [output for output in (earlier.output, usage.output) if output is not None]
+    return replace(usage, output=max(outputs, default=None))

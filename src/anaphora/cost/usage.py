@@ -74,13 +74,16 @@ class TokenSplit:
 class Usage:
     """One request: either a split of its prompt, or the reason why there is none.
 
-    `output` is None when it was not reported. `raw` holds the provider's own fields.
+    `output` is None when it was not reported. `audio` and `audio_output` are the tokens of sound in the prompt and
+    in the output, which have prices of their own. `raw` holds the provider's own fields.
     """
 
     provider: str
     split: TokenSplit | None = None
     not_said: str | None = None
     output: int | None = None
+    audio: int = 0
+    audio_output: int = 0
     raw: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
