@@ -4,15 +4,18 @@ Exit codes: 0 done, 1 error, 2 findings.
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import NoReturn
 
 from anaphora.cli import bench, cost, explain, lint, pull, serve, simulate
 from anaphora.errors import AnaphoraError
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 COMMANDS = (serve, bench, explain, lint, simulate, cost, pull)
 
 
@@ -50,17 +53,37 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # whatever the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     options = build_parser().parse_args(argv)
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()
     except AnaphoraError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
+        return 1
+    except OSError as error:
+        if error.filename is not None or error.errno not in _FULL:
+            raise
+        _give_up_output()
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
     return code
+
+
+def one_line(message: str) -> str:
+    """Return a message with what would break its line, or command the terminal, written as escapes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+
+
+def _give_up_output() -> None:
+    """Have what is still to be written go nowhere, so that it does not fail again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
