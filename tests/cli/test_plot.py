@@ -19,8 +19,24 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "c.svg").read_text()
 
 
+@pytest.mark.parametrize("name", ["a$b^{$c.gz", "half\udcff.gz", "漢字.gz"])
+def test_the_name_of_a_trace_is_no_formula(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """It was read as one, and ended in a traceback after all had been measured."""
+    path = write_trace(tmp_path).rename(tmp_path / name)
+    assert main(["simulate", str(path), "--pages", "20", "--plot", str(tmp_path / "c.PNG")]) == 0
+    assert (tmp_path / "c.PNG").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
-    "name, message", [("c.doc", "must end in one of"), ("no/c.png", "there is no folder")]
+    "name, message",
+    [
+        ("c.doc", "must end in one of .png, .svg, .pdf"),
+        ("c.pgf", "must end in one of .png, .svg, .pdf"),
+        ("no/c.png", "there is no folder"),
+    ],
 )
 def test_what_cannot_be_drawn_is_said_before_anything_is_measured(
     tmp_path: Path, name: str, message: str

@@ -197,6 +197,15 @@ def test_a_recording_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--verify"], "only a recording"),
         (["--policy", "mru"], "invalid choice"),
         (["--plot", "x.doc"], "must end in one of"),
+        (["--max-num-batched-tokens", "0", "--mode", "timed"], "--max-num-batched-tokens is 0, but"),
+        (["--max-num-seqs", "0", "--mode", "timed"], "--max-num-seqs is 0, but must be at least 1"),
+        (["--verify", "--pages", "9", "--plot", "x.png"], "so --pages and --plot would be ignored"),
+        (["--verify", "--mode", "timed"], "so --mode timed would be ignored"),
+        (["--verify", "--limit", "9"], "--verify plays a recording as it was, so --limit would be ignored"),
+        (["--export", "x", "--json"], "--export only writes the trace, so --json would be ignored"),
+        (["--export-form", "bailian"], "give that too"),
+        (["--calibrate", "http://127.0.0.1:9", "--save-cost", "/"], "is a folder"),
+        (["--calibrate", "http://127.0.0.1:9", "--save-cost", "no/x"], "there is no folder"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -208,6 +217,16 @@ def test_what_makes_no_sense_is_refused(
         code = int(str(stopped.code))
     assert code == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_trace_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cost model that was saved under the trace's name took its place."""
+    path = write_trace(tmp_path)
+    link = tmp_path / "link.png"
+    link.symlink_to(path)
+    for argv in (["--calibrate", "http://127.0.0.1:9", "--save-cost", str(link)], ["--plot", str(link)]):
+        assert simulate(path, *argv) == 1
+        assert "link.png is the file that is read; choose another one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,23 @@
 """The capacity curve as a picture; matplotlib is loaded only here."""
 
+import warnings
 from pathlib import Path
 
 from anaphora.bench.plot import load_matplotlib
+from anaphora.cli.targets import check_can_write
 from anaphora.errors import ConfigError
 from anaphora.sim.order import BELADY
 from anaphora.sim.report import Report
 
+FORMATS = (".png", ".svg", ".pdf")
 
-def check_can_plot(path: Path) -> None:
-    """Raise MissingExtraError or ConfigError before anything is measured in vain."""
+
+def check_can_plot(path: Path, *sources: Path) -> None:
+    """Raise MissingExtraError or ConfigError before anything is measured in vain; `sources` are files that are read."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--plot {path} must end in one of {', '.join(FORMATS)}")
+    check_can_write("--plot", path, *sources)
     load_matplotlib().use("agg")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    known = sorted(FigureCanvasAgg.get_supported_filetypes())
-    if path.suffix.lstrip(".") not in known:
-        raise ConfigError(f"--plot {path} must end in one of {', '.join('.' + name for name in known)}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.absolute().parent}")
 
 
 def plot(report: Report, path: Path) -> None:
@@ -32,7 +32,9 @@ def plot(report: Report, path: Path) -> None:
             for point in report.points
             if point.policy == policy
         )
-        style = "k--" if policy == BELADY else "o-"
+        style = "o-"
+        if policy == BELADY:
+            style = "k--" if len(curve) > 1 else "kx"  # a line of one point cannot be seen
         axes.plot(
             [pages for pages, _ in curve],
             [rate for _, rate in curve],
@@ -51,10 +53,14 @@ def plot(report: Report, path: Path) -> None:
     axes.set_xlabel(f"pages of {report.trace.page_size} tokens")
     axes.set_ylabel("hit rate in % of prompt tokens, last half")
     partial = " (partial)" if report.partial else ""
-    axes.set_title(f"{Path(report.file).name}: {len(report.trace.requests):,} requests{partial}", fontsize=10)
+    # A name is no formula, and half a character is none that a font has.
+    name = Path(report.file).name.encode("utf-8", "replace").decode()
+    title = f"{name}: {len(report.trace.requests):,} requests{partial}"
+    axes.set_title(title, fontsize=10, parse_math=False)
     axes.grid(visible=True, alpha=0.25)
     axes.legend(fontsize=8)
     try:
-        figure.savefig(path, dpi=110)
+        with warnings.catch_warnings(action="ignore"):  # of characters that the font has not
+            figure.savefig(path, dpi=110)
     except OSError as error:
         raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error

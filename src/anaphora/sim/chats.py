@@ -122,8 +122,9 @@ def _num_outputs(entry: Entry) -> int:
     answer = entry.get("response")
     usage = (answer if isinstance(answer, dict) else entry).get("usage")
     number = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    is_count = isinstance(number, int) and not isinstance(number, bool)
-    return number if is_count and number >= 0 else 0
+    if isinstance(number, bool) or not isinstance(number, int):
+        return 0
+    return max(0, number)
 
 
 def _arrival(where: str, entry: Entry) -> float | None:

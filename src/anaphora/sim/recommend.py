@@ -121,7 +121,7 @@ def _choose_policy(points: Sequence[Measured]) -> Measured:
 
 
 def _choose_block_size(ceilings: Mapping[int, float]) -> int:
-    """Return the largest that loses little; where nothing is ever found, that says nothing, and the trace's own stays."""
+    """Return the largest that loses little; where nothing is ever found it is the trace's own."""
     finest = min(ceilings)
     return max(
         (size for size, rate in ceilings.items() if 0 < rate >= ceilings[finest] - BLOCK_WORTH),
@@ -149,8 +149,10 @@ def _doubts_of_range(trace: Trace, points: Sequence[Measured], unbounded: Hits) 
         found = f"only {best:.1%}" if best else "nothing"
         yield (
             1 if best else 2,
-            f"the pages measured find {found} of the {possible:.1%} that can be found; "
-            f"measure more with --pages, up to {most:,}",
+            (
+                f"the pages measured find {found} of the {possible:.1%} that can be found; "
+                f"measure more with --pages, up to {most:,}"
+            ),
         )
 
 
