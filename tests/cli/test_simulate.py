@@ -87,6 +87,22 @@ def test_people_read_what_is_counted_and_what_only_warms(
         assert said in text
 
 
+@pytest.mark.parametrize("mode", ["order", "timed"])
+def test_no_number_is_cut_on_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Of 100.0/100.0 there was 100.0/10… to read even with 80 columns, and of some nothing with 40."""
+    path = tmp_path / "same"
+    path.write_text("".join(line(number, [0, 1]) for number in range(8)))
+    monkeypatch.setenv("COLUMNS", "30")
+    cost = tmp_path / "cost.json"
+    cost.write_text(json.dumps(asdict(CostModel(step_s=1.0))))
+    assert simulate(path, "--pages", 2, 9, "--mode", mode, "--cost", cost) == 0
+    table = capsys.readouterr().out.split("hit rate in")[1]
+    assert "…" not in table
+    assert ("87.5/100.0" in table) == (mode == "order")
+
+
 def test_a_malformed_line_leaves_a_partial_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path, rest='{"timestamp": 1}\n' + line(99, [1, 2]))
     assert simulate(path, "--pages", 20, "--json") == 1
