@@ -190,12 +190,34 @@ def test_a_recording_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "recording.jsonl"
     path.write_text("".join(run.lines))
     assert simulate(path, "--verify", "--json") == 0
-    assert output(capsys) == {"requests": 3, "recorded_blocks": 4, "departures": [], "partial": None}
+    assert output(capsys) == {
+        "requests": 3,
+        "recorded_blocks": 4,
+        "departures": [],
+        "absent_requests": 0,
+        "partial": None,
+    }
     entries = [json.loads(line) for line in run.lines]
     entries[2]["cached_tokens"] = 4
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     assert simulate(path, "--verify") == 2
     assert "request 2: 1 blocks recorded, 2 replayed" in capsys.readouterr().out
+
+
+def test_requests_that_a_recording_does_not_hold_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are what a departure is from, as after a server that was killed."""
+    run = RecordedRun(LAYOUTS[0])
+    for name in "abc":
+        run.add(name, range(10), 2)
+        run.run()
+    path = tmp_path / "recording.jsonl"
+    path.write_text("".join(run.lines[1:]))
+    assert simulate(path, "--verify") == 2
+    out = capsys.readouterr().out
+    assert "1 of 2 requests reuse exactly" in out
+    assert "not in the recording: 1 of 3 requests that came" in out
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from anaphora.sim.export import FORMS, public_lines
 from anaphora.sim.order import Hits, OrderReplay, Point
 from anaphora.sim.recommend import block_size_ceilings, recommend
 from anaphora.sim.report import Costs, Report
-from anaphora.sim.steps import StepReplay, departures
+from anaphora.sim.steps import StepReplay, departures, num_absent
 from anaphora.sim.timed import TimedPoint, TimedReplay
 from anaphora.sim.trace import Trace, ceiling
 
@@ -39,6 +39,7 @@ DEMO_COST = CostModel(
 """About what the demo model takes on two quiet cores: an assumption for whoever gives no other."""
 NUM_DEFAULT_PAGES = 5
 _SCHEDULER = SchedulerConfig()
+_MOST_SHOWN = 10
 _TEXT_FORMATS = ("ShareGPT", "request log")
 
 Tick = Callable[[int], None]
@@ -263,6 +264,7 @@ def _verify(options: argparse.Namespace, trace: Trace) -> int:
                 }
                 for found in different
             ],
+            "absent_requests": num_absent(trace),
             "partial": trace.error,
         }
         print(json.dumps(facts))
@@ -271,10 +273,18 @@ def _verify(options: argparse.Namespace, trace: Trace) -> int:
             f"{len(comparisons) - len(different):,} of {len(comparisons):,} requests reuse exactly the blocks that "
             f"were recorded; {num_blocks:,} blocks were reused in all"
         )
-        for found in different[:10]:
+        for found in different[:_MOST_SHOWN]:
             print(
                 f"request {found.number}: {len(found.recorded_ids):,} blocks recorded, {len(found.replayed_ids):,} "
                 f"replayed; preempted {found.recorded_preemptions} and {found.replayed_preemptions} times"
+            )
+        if len(different) > _MOST_SHOWN:
+            print(f"and {len(different) - _MOST_SHOWN:,} requests more")
+        if absent := num_absent(trace):
+            print(
+                f"not in the recording: {absent:,} of {absent + len(comparisons):,} requests that came; they left "
+                "before they were admitted, had not ended, or their lines are missing, and what others reused may "
+                "depend on them"
             )
     if trace.error:
         raise TraceError(f"the result is partial: {trace.error}")

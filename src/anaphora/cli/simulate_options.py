@@ -5,6 +5,7 @@ from pathlib import Path
 
 from anaphora.cli.numbers import count
 from anaphora.cli.plot import check_can_plot
+from anaphora.cli.remote import API_KEY_VARIABLE
 from anaphora.cli.targets import check_can_write
 from anaphora.config import EVICTION_POLICIES, SchedulerConfig
 from anaphora.errors import ConfigError
@@ -81,7 +82,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def _add_time_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--calibrate", metavar="URL", help="fit the cost model to the server there")
-    group.add_argument("--api-key", metavar="KEY", help="key of the server to calibrate")
+    group.add_argument(
+        "--api-key", metavar="KEY", help=f"key of the server to calibrate; default: ${API_KEY_VARIABLE}"
+    )
     group.add_argument("--cost", type=Path, metavar="FILE", help="cost model written by --save-cost")
     group.add_argument("--save-cost", type=Path, metavar="FILE", help="write the cost model that was fitted")
     group.add_argument(
