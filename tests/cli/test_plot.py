@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from anaphora.cli.main import main
-from anaphora.cli.plot import check_can_plot
+from anaphora.cli.plot import check_can_plot, tick_labels
 from anaphora.errors import ConfigError
 from tests.cli.test_simulate import write_trace
 
@@ -17,6 +17,13 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert main(["simulate", str(path), "--plot", str(tmp_path / "c.svg")]) == 0
     assert "<svg" in (tmp_path / "c.svg").read_text()
+
+
+def test_sizes_that_lie_close_are_not_written_over_each_other() -> None:
+    assert tick_labels([3000, 3100, 3200, 20_000]) == ["3,000", "", "", "20,000"]
+    assert tick_labels([1756, 3513, 7027]) == ["1,756", "3,513", "7,027"]
+    assert tick_labels([8]) == ["8"]
+    assert tick_labels([]) == []
 
 
 @pytest.mark.parametrize("name", ["a$b^{$c.gz", "half\udcff.gz", "漢字.gz"])

@@ -74,7 +74,7 @@ def test_sizes_that_find_less_than_there_is_leave_doubt_until_all_is_measured() 
     rising = recommended(point("lru", 10, 0, 0, 2, 2), point("lru", 20, 0, 0, 5, 5))
     assert rising.confidence == "medium"
     assert rising.reasons == (
-        "the pages measured find only 50.0% of the 80.0% that can be found; measure more with --pages, up to 4,000",
+        "the pages measured find only 50.0% of the 80.0% that can be found: measure more with --pages, up to 4,000",
     )
     blind = recommended(point("lru", 10, 0, 0, 0, 0))
     assert (blind.confidence, "find nothing of the 80.0%" in blind.reasons[0]) == ("low", True)

@@ -51,15 +51,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _escape_what_cannot_be_written() -> None:
+    """Have signs that the terminal's encoding lacks written as escapes, rather than lose a result by an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # whatever the terminal cannot show is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    _escape_what_cannot_be_written()
     options = build_parser().parse_args(argv)
     try:
         code: int = options.run(options)
-        if sys.stdout is not None:  # as after `>&-`
+        if sys.stdout is not None:  # whoever started us may have closed it
             sys.stdout.flush()
     except AnaphoraError as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)

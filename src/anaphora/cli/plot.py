@@ -1,6 +1,8 @@
 """The capacity curve as a picture; matplotlib is loaded only here."""
 
 import warnings
+from collections.abc import Sequence
+from math import log
 from pathlib import Path
 
 from anaphora.bench.plot import load_matplotlib
@@ -10,6 +12,8 @@ from anaphora.sim.order import BELADY
 from anaphora.sim.report import Report
 
 FORMATS = (".png", ".svg", ".pdf")
+_LEAST_GAP = 0.1
+"""How far labels are apart at least, as a share of the axis."""
 
 
 def check_can_plot(path: Path, *sources: Path) -> None:
@@ -18,6 +22,17 @@ def check_can_plot(path: Path, *sources: Path) -> None:
         raise ConfigError(f"--plot {path} must end in one of {', '.join(FORMATS)}")
     check_can_write("--plot", path, *sources)
     load_matplotlib().use("agg")
+
+
+def tick_labels(ticks: Sequence[int]) -> list[str]:
+    """Return a label for each of some ascending sizes: none where it would cover the one before (logarithmic axis)."""
+    labels, gap = [], _LEAST_GAP * log(ticks[-1] / ticks[0]) if ticks else 0.0
+    last: int | None = None
+    for tick in ticks:
+        has_room = last is None or log(tick / last) >= gap
+        labels.append(f"{tick:,}" if has_room else "")
+        last = tick if has_room else last
+    return labels
 
 
 def plot(report: Report, path: Path) -> None:
@@ -47,7 +62,7 @@ def plot(report: Report, path: Path) -> None:
     axes.axhline(ceiling, color="grey", linestyle=":", label=f"pages without end ({ceiling:.1f} %)")
     axes.set_xscale("log", base=2)
     ticks = sorted({point.pages for point in report.points})
-    axes.set_xticks(ticks, [f"{pages:,}" for pages in ticks])
+    axes.set_xticks(ticks, tick_labels(ticks))
     axes.minorticks_off()
     axes.set_ylim(0, max(5.0, 1.12 * ceiling))
     axes.set_xlabel(f"pages of {report.trace.page_size} tokens")

@@ -150,7 +150,7 @@ def _doubts_of_range(trace: Trace, points: Sequence[Measured], unbounded: Hits) 
         yield (
             1 if best else 2,
             (
-                f"the pages measured find {found} of the {possible:.1%} that can be found; "
+                f"the pages measured find {found} of the {possible:.1%} that can be found: "
                 f"measure more with --pages, up to {most:,}"
             ),
         )
