@@ -6,7 +6,7 @@ import pytest
 
 from anaphora.explain.bodies import canonical, difference_path
 from anaphora.explain.structure_kinds import canonical_in_order
-from anaphora.nesting import MAX_DEPTH, is_deeper, parse_json
+from anaphora.nesting import MAX_DEPTH, is_deeper, parse_json, parse_json_part
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
@@ -32,3 +32,11 @@ def test_text_that_is_no_json_is_a_value_error() -> None:
     """As from the parser itself."""
     with pytest.raises(ValueError, match="Expecting"):
         parse_json("{")
+
+
+def test_a_value_within_a_text_says_where_it_ends() -> None:
+    """What comes behind it is not looked at."""
+    assert parse_json_part('[{"a": 1}, rubbish', 1) == ({"a": 1}, 9)
+    for text in ("[" * 201 + "]" * 201, "[" * 100_000):
+        with pytest.raises(ValueError, match="it is nested deeper than 200 levels; use fewer"):
+            parse_json_part(text, 0)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+_DECODER = json.JSONDecoder()
 MAX_DEPTH = 200
 """Levels of lists and objects: several calls a level, and the stack of a thread has a thousand."""
 
@@ -29,6 +30,17 @@ def parse_json(text: str | bytes) -> Any:
     if is_deeper(value):
         raise _too_deep()
     return value
+
+
+def parse_json_part(text: str, start: int) -> tuple[Any, int]:
+    """Return the value that begins at a place of a text, and where it ends; raises ValueError as `parse_json` does."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except RecursionError:
+        raise _too_deep() from None
+    if is_deeper(value):
+        raise _too_deep()
+    return value, end
 
 
 def _too_deep() -> ValueError:

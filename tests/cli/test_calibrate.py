@@ -1,11 +1,12 @@
 """A cost model from a server that takes exactly as long as one says."""
 
+import itertools
 import json
 
 import httpx
 import pytest
 
-from anaphora.cli.calibrate import Calibrator, calibrate, num_requests
+from anaphora.cli.calibrate import Calibrator, calibrate, first_model, num_requests
 from anaphora.errors import ConfigError
 from anaphora.sim.cost import CostModel, Work
 from tests.fake_runner import FakeClock
@@ -75,3 +76,70 @@ def test_a_server_that_stops_early_cannot_be_measured() -> None:
 def test_a_server_that_is_not_there_is_said(url: str) -> None:
     with pytest.raises(ConfigError, match=f"--calibrate {url}"):
         calibrate(url, None, 512, lambda count: None)
+
+
+def failure(answer: httpx.Response, *, max_model_len: int = 8192) -> str:
+    """Return what is said of a server that answers so to a completion."""
+    client = httpx.Client(transport=httpx.MockTransport(lambda request: answer), base_url="http://server")
+    with pytest.raises(ConfigError) as raised:
+        Calibrator(client, "m", 512, FakeClock().now).measure(max_model_len, lambda count: None)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "usage, message",
+    [
+        ([], "usage is [], but must be an object"),
+        (None, "usage is None"),
+        (
+            {"prompt_tokens": None, "completion_tokens": 1},
+            "prompt_tokens is None, but must be a whole number",
+        ),
+        ({"prompt_tokens": -5, "completion_tokens": 1}, "prompt_tokens is -5, but must be a whole number"),
+        ({"prompt_tokens": 3.7, "completion_tokens": 1}, "prompt_tokens is 3.7"),
+        ({"prompt_tokens": 9, "completion_tokens": True}, "completion_tokens is True"),
+        ({"prompt_tokens_details": "x"}, "prompt_tokens_details is 'x', but must be an object"),
+    ],
+)
+def test_numbers_that_are_none_are_named(usage: object, message: str) -> None:
+    """Some ended in a traceback, and some were fitted."""
+    assert message in failure(httpx.Response(200, json={"usage": usage}))
+
+
+def test_an_answer_that_is_no_json_or_an_error_is_told_in_one_line() -> None:
+    assert "did not answer in JSON" in failure(httpx.Response(200, text="<html>"))
+    assert "nested deeper" in failure(httpx.Response(200, text="[" * 100_000))
+    told = failure(httpx.Response(500, text="it\nis\tbroken"))
+    assert told == "http://server/v1/completions answered 500: it is broken"
+
+
+def test_an_answer_without_end_is_not_read_for_ever() -> None:
+    endless = (b" " * 2**20 for _ in itertools.count())
+    assert "has not ended its answer after 5,242,880 bytes" in failure(httpx.Response(200, content=endless))
+
+
+def test_a_context_that_is_too_short_is_said() -> None:
+    assert "takes 50 tokens at most" in failure(httpx.Response(500), max_model_len=50)
+
+
+def test_a_key_that_no_header_can_hold_is_said() -> None:
+    with pytest.raises(ConfigError, match="the API key has characters that cannot be sent"):
+        calibrate("http://127.0.0.1:9", "ключ", 512, lambda count: None)
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ({"data": []}, "data is []"),
+        ({"data": ["m"]}, r"data[0] is 'm', but must be an object"),
+        ({"data": [{"id": 3}]}, r"data[0].id is 3, but must be a text"),
+        (
+            {"data": [{"id": "m", "max_model_len": 1e300}]},
+            "max_model_len is 1e+300, but must be a whole number",
+        ),
+    ],
+)
+def test_a_list_of_models_that_is_none_is_named(answer: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        first_model(answer)
+    assert message in str(raised.value)

@@ -1,5 +1,6 @@
 """`anaphora lint`: exit codes, both outputs, what happens to lines that hold no request, and the fix."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,19 @@ def test_a_line_that_is_no_request_has_its_number_and_the_rest_is_read(
     assert [request.line for request in log.requests] == [1, 4]
     (error,) = log.errors
     assert error.line == 2 and reason in error.reason and "\n" not in error.reason
+
+
+def test_what_is_no_file_of_lines_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder was said not to be there, and each piece of a compressed file to be no request."""
+    packed = tmp_path / "log.gz"
+    packed.write_bytes(gzip.compress(GOOD.encode()))
+    for path, message in (
+        (tmp_path, "is a folder; give a file with one request a line"),
+        (tmp_path / "none", "cannot be read: there is no such file"),
+        (packed, "is compressed; unpack it first, as with `gunzip --keep`"),
+    ):
+        assert main(["lint", str(path)]) == 1
+        assert capsys.readouterr() == ("", f"error: {path} {message}\n")
 
 
 def test_many_errors_are_counted() -> None:

@@ -14,7 +14,15 @@ from anaphora.cli.numbers import count
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("4G", 4 * 2**30), ("0.5M", 2**19), ("2g", 2 * 10**9)],
+    [
+        ("8192", 8192),
+        ("8k", 8000),
+        ("8K", 8192),
+        ("4G", 4 * 2**30),
+        ("0.5M", 2**19),
+        ("2g", 2 * 10**9),
+        ("9007199254740993", 2**53 + 1),
+    ],
 )
 def test_numbers_may_have_units(text: str, number: int) -> None:
     """Small letters count in thousands, capital letters in 1,024s."""
@@ -29,6 +37,9 @@ def test_numbers_may_have_units(text: str, number: int) -> None:
         (["serve", "--disable-prefix-caching"], ["--disable-prefix-caching"]),
         (["serve", "--block-size", "many"], ["'many' is not a number such as 8192, 8k or 4G"]),
         (["serve", "--max-num-seqs", "1.5"], ["'1.5' is not a whole number"]),
+        (["simulate", "t", "--pages", "9" * 400], ["is too large"]),
+        (["simulate", "t", "--pages", "9" * 9000], ["is too large"]),
+        (["simulate", "no\nsuch\x1b[31m\udcff"], ["no\\nsuch\\x1b[31m\\udcff cannot be read"]),
         (["serve", "--prefix-caching-hash-algo", "md5"], ["md5", "sha256"]),
         (["serve", "--dtype", "int4"], ["int4", "bfloat16"]),
         (["serve", "--port", "70000"], ["--port is 70000", "65535"]),
@@ -57,6 +68,7 @@ def test_a_wrong_command_line_is_one_clear_message_and_exit_code_1(
     assert (code, captured.out) == (1, "")
     assert captured.err.startswith("error: ")
     assert "Traceback" not in captured.err
+    assert captured.err.count("\n") == (2 if "see `" in captured.err else 1)
     for word in words:
         assert word in captured.err
 
@@ -102,18 +114,31 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (1, b"")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
-    usage = tmp_path / "usage.jsonl"
+def usage_command(tmp_path: Path, *options: str) -> list[str]:
+    usage = tmp_path / "usage\udcff.jsonl"
     usage.write_text('{"usage": {"prompt_tokens": 9}}\n', "utf-8")
+    return [sys.executable, "-m", "anaphora", "cost", str(usage), *options]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_full_disk_is_one_line(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """It was a traceback."""
     with Path("/dev/full").open("wb") as output:
         told = subprocess.run(
-            [sys.executable, "-m", "anaphora", "cost", str(usage)],
-            stdout=output,
-            stderr=subprocess.PIPE,
-            check=False,
+            usage_command(tmp_path, *options), stdout=output, stderr=subprocess.PIPE, check=False
         )
-    assert (told.returncode, told.stderr) == (
-        1,
-        b"error: the output cannot be written: No space left on device\n",
+    assert told.returncode == 1
+    assert told.stderr == b"error: the output cannot be written: No space left on device\n"
+
+
+def test_a_terminal_that_knows_few_characters_gets_escapes_for_the_others(tmp_path: Path) -> None:
+    """A table, or the name of a file, ended in a traceback."""
+    told = subprocess.run(
+        usage_command(tmp_path),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     )
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert told.stdout.isascii()

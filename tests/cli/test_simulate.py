@@ -87,6 +87,22 @@ def test_people_read_what_is_counted_and_what_only_warms(
         assert said in text
 
 
+@pytest.mark.parametrize("mode", ["order", "timed"])
+def test_no_number_is_cut_on_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Of 100.0/100.0 there was 100.0/10… to read even with 80 columns, and of some nothing with 40."""
+    path = tmp_path / "same"
+    path.write_text("".join(line(number, [0, 1]) for number in range(8)))
+    monkeypatch.setenv("COLUMNS", "30")
+    cost = tmp_path / "cost.json"
+    cost.write_text(json.dumps(asdict(CostModel(step_s=1.0))))
+    assert simulate(path, "--pages", 2, 9, "--mode", mode, "--cost", cost) == 0
+    table = capsys.readouterr().out.split("hit rate in")[1]
+    assert "…" not in table
+    assert ("87.5/100.0" in table) == (mode == "order")
+
+
 def test_a_malformed_line_leaves_a_partial_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path, rest='{"timestamp": 1}\n' + line(99, [1, 2]))
     assert simulate(path, "--pages", 20, "--json") == 1
@@ -174,12 +190,34 @@ def test_a_recording_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "recording.jsonl"
     path.write_text("".join(run.lines))
     assert simulate(path, "--verify", "--json") == 0
-    assert output(capsys) == {"requests": 3, "recorded_blocks": 4, "departures": [], "partial": None}
+    assert output(capsys) == {
+        "requests": 3,
+        "recorded_blocks": 4,
+        "departures": [],
+        "absent_requests": 0,
+        "partial": None,
+    }
     entries = [json.loads(line) for line in run.lines]
     entries[2]["cached_tokens"] = 4
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     assert simulate(path, "--verify") == 2
     assert "request 2: 1 blocks recorded, 2 replayed" in capsys.readouterr().out
+
+
+def test_requests_that_a_recording_does_not_hold_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are what a departure is from, as after a server that was killed."""
+    run = RecordedRun(LAYOUTS[0])
+    for name in "abc":
+        run.add(name, range(10), 2)
+        run.run()
+    path = tmp_path / "recording.jsonl"
+    path.write_text("".join(run.lines[1:]))
+    assert simulate(path, "--verify") == 2
+    out = capsys.readouterr().out
+    assert "1 of 2 requests reuse exactly" in out
+    assert "not in the recording: 1 of 3 requests that came" in out
 
 
 @pytest.mark.parametrize(
@@ -197,6 +235,15 @@ def test_a_recording_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--verify"], "only a recording"),
         (["--policy", "mru"], "invalid choice"),
         (["--plot", "x.doc"], "must end in one of"),
+        (["--max-num-batched-tokens", "0", "--mode", "timed"], "--max-num-batched-tokens is 0, but"),
+        (["--max-num-seqs", "0", "--mode", "timed"], "--max-num-seqs is 0, but must be at least 1"),
+        (["--verify", "--pages", "9", "--plot", "x.png"], "so --pages and --plot would be ignored"),
+        (["--verify", "--mode", "timed"], "so --mode timed would be ignored"),
+        (["--verify", "--limit", "9"], "--verify plays a recording as it was, so --limit would be ignored"),
+        (["--export", "x", "--json"], "--export only writes the trace, so --json would be ignored"),
+        (["--export-form", "bailian"], "give that too"),
+        (["--calibrate", "http://127.0.0.1:9", "--save-cost", "/"], "is a folder"),
+        (["--calibrate", "http://127.0.0.1:9", "--save-cost", "no/x"], "there is no folder"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -208,6 +255,16 @@ def test_what_makes_no_sense_is_refused(
         code = int(str(stopped.code))
     assert code == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_trace_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cost model that was saved under the trace's name took its place."""
+    path = write_trace(tmp_path)
+    link = tmp_path / "link.png"
+    link.symlink_to(path)
+    for argv in (["--calibrate", "http://127.0.0.1:9", "--save-cost", str(link)], ["--plot", str(link)]):
+        assert simulate(path, *argv) == 1
+        assert "link.png is the file that is read; choose another one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,26 @@ def test_a_file_that_was_cut_is_partial(tmp_path: Path) -> None:
     assert "damaged" in trace.error
 
 
+def test_a_line_that_is_no_utf_8_is_named_and_costs_none_of_those_before(tmp_path: Path) -> None:
+    """The file was decoded in large pieces: all lines of the piece were lost, and no number was said."""
+    data = LINE.encode() * 3 + b'{"timestamp": "\xff"}\n'
+    trace = read_trace(write(tmp_path, data), ReadOptions(block_size=4), no_tokenizer)
+    assert len(trace.requests) == 3
+    assert trace.error == "line 4 is not UTF-8 text: invalid start byte at byte 16"
+
+
+def test_what_stands_before_a_wrong_checksum_is_kept(tmp_path: Path) -> None:
+    data = gzip.compress(LINE.encode() * 3)[:-8] + b"rubbish."
+    trace = read_trace(write(tmp_path, data), ReadOptions(block_size=4), no_tokenizer)
+    assert (len(trace.requests), "damaged" in (trace.error or "")) == (3, True)
+
+
+@pytest.mark.parametrize("text", [LINE, f"[{LINE}]"])
+def test_a_byte_order_mark_and_the_line_ends_of_windows_are_no_harm(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert len(read_trace(path, ReadOptions(block_size=4), no_tokenizer).requests) == 1
+
+
 def test_texts_take_the_engines_defaults(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps({"prompt": "a" * 40}) + "\n")
     trace = read_trace(path, ReadOptions(), tokenizer)

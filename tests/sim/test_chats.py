@@ -82,6 +82,8 @@ def test_a_conversation_is_a_request_for_each_reply() -> None:
         ({"prompt": ""}, "line 1 has an empty prompt"),
         ({"prompt": "abc", "cache_salt": 3}, "line 1: cache_salt is 3, but must be a text"),
         ({"prompt": "abc", "timestamp": "noon"}, "line 1: the time is 'noon'"),
+        ({"prompt": "abc", "timestamp": float("nan")}, "line 1: the time is nan, but must be finite"),
+        ({"prompt": "abc", "created": 10**400}, "line 1: the time is 1000"),
         ({"conversations": "x"}, "line 1: conversations is 'x', but must be a list"),
         ({"conversations": [{"from": "tool", "value": "x"}]}, "is no turn of a human"),
     ],

@@ -75,6 +75,13 @@ def test_a_prompt_larger_than_the_pool_is_refused_and_counts_as_not_found() -> N
     assert point.hits.rate_all == 4 / 20
 
 
+def test_pages_that_nobody_could_fill_take_no_memory() -> None:
+    """A pool of as many pages as were asked for was made, and the machine had no memory left."""
+    replay = OrderReplay(public_trace([[0, 1], [2], [0, 1, 3]]))
+    for policy in EVICTION_POLICIES:
+        assert replay.play(policy, 10**15).hits.hit_tokens == [0, 0, 8]
+
+
 def test_the_last_half_leaves_the_first_out() -> None:
     hits = Hits([0, 0, 3, 9], [10, 10, 10, 30])
     assert (hits.rate_all, hits.rate_last_half, hits.rate(2, 3)) == (12 / 60, 12 / 40, 0.3)
@@ -131,3 +138,25 @@ def test_without_evictions_a_recording_reaches_the_ceiling(*, exact_reuse: bool,
         told.append(list(request.token_ids))
     trace = run.trace()
     assert OrderReplay(trace).unbounded().hit_tokens == ceiling(trace) == trace.recorded_tokens
+
+
+def test_who_asks_for_the_log_probabilities_of_a_prompt_finds_nothing() -> None:
+    """As the engine has it, who does not read the cache fills it only; order mode counted what was there as found."""
+    run = RecordedRun(KVLayout(4, 4, 20), config=SchedulerConfig(max_num_seqs=1))
+    for number in range(4):
+        run.add(f"r{number}", range(10), 1, prompt_logprobs=0 if number % 2 else None)
+        run.run()
+    trace = run.trace()
+    assert trace.recorded_tokens == [0, 0, 8, 0]
+    replay = OrderReplay(trace)
+    for found in (replay.unbounded(), replay.play("lru", 4).hits, replay.belady(2).hits):
+        assert found.hit_tokens == [0, 0, 8, 0]
+    assert ceiling(trace) == [0, 0, 8, 0]
+
+
+def test_belady_keeps_nothing_for_who_does_not_read_the_cache() -> None:
+    run = RecordedRun(KVLayout(4, 4, 20), config=SchedulerConfig(max_num_seqs=1))
+    for name, tokens, logprobs in (("a", 5, None), ("b", 6, None), ("c", 5, 0), ("d", 6, None)):
+        run.add(name, [tokens] * 5, 1, prompt_logprobs=logprobs)
+        run.run()
+    assert OrderReplay(run.trace()).belady(1).hits.hit_tokens == [0, 0, 0, 4]

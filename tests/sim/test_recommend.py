@@ -54,11 +54,11 @@ def test_the_bound_is_never_recommended() -> None:
 
 def test_confidence_falls_with_drift_with_few_requests_and_with_a_partial_trace() -> None:
     steady = point("lru", 10, 5, 5, 5, 5)
-    assert recommended(steady).confidence == "high"
-    drifting = recommended(point("lru", 10, 5, 5, 3, 6))
+    assert recommended(steady, unbounded=(5, 5, 5, 5)).confidence == "high"
+    drifting = recommended(point("lru", 10, 5, 5, 3, 6), unbounded=(5, 5, 5, 4))
     assert drifting.confidence == "medium"
     assert "drifts" in drifting.reasons[0]
-    rising = recommended(steady, unbounded=(2, 4, 6, 8))
+    rising = recommended(steady, unbounded=(2, 4, 4, 6))
     assert "too short to warm" in rising.reasons[0]
     few = Point(policy="lru", pages=10, hits=Hits([5] * 100, [10] * 100))
     found = recommend(TRACE, [few], few.hits, {4: 0.8})
@@ -67,6 +67,30 @@ def test_confidence_falls_with_drift_with_few_requests_and_with_a_partial_trace(
     cut = recommend(TRACE, [steady], steady.hits, {4: 0.8}, partial="line 9 is not JSON")
     assert cut is not None
     assert cut.confidence == "low"
+
+
+def test_sizes_that_find_less_than_there_is_leave_doubt_until_all_is_measured() -> None:
+    """A curve that was still rising at its end, or had not even begun to, was recommended with high confidence."""
+    rising = recommended(point("lru", 10, 0, 0, 2, 2), point("lru", 20, 0, 0, 5, 5))
+    assert rising.confidence == "medium"
+    assert rising.reasons == (
+        "the pages measured find only 50.0% of the 80.0% that can be found: measure more with --pages, up to 4,000",
+    )
+    blind = recommended(point("lru", 10, 0, 0, 0, 0))
+    assert (blind.confidence, "find nothing of the 80.0%" in blind.reasons[0]) == ("low", True)
+    whole = recommended(point("lru", 10, 0, 0, 2, 2), point("lru", NUM, 0, 0, 5, 5))
+    assert (whole.confidence, whole.reasons) == ("high", ())
+
+
+def test_where_nothing_is_ever_found_no_setting_is_said_to_gain() -> None:
+    """The largest block of those that lose nothing was recommended, since all of them find nothing."""
+    nothing = point("lru", 10, 0, 0, 0, 0)
+    found = recommend(TRACE, [nothing], nothing.hits, {4: 0.0, 8: 0.0, 16: 0.0})
+    assert found is not None
+    assert (found.block_size, found.confidence) == (4, "high")
+    assert found.reasons == (
+        "no prompt of the last half begins like an earlier one: no setting gains anything",
+    )
 
 
 def test_block_sizes_are_those_that_divide_the_page() -> None:

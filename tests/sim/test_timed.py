@@ -86,6 +86,17 @@ def test_what_can_never_fit_is_refused_and_counts_as_not_found() -> None:
     assert point.ttfts_s == [8.0]
 
 
+@pytest.mark.parametrize("watermark", [0.0, 0.5])
+def test_pages_that_nobody_could_fill_take_no_memory_and_change_nothing(watermark: float) -> None:
+    """A pool of as many pages as were asked for was made, and the machine had no memory left."""
+    crowd = trace(*((0.0, 8, 12, (2 * (n % 3), 2 * (n % 3) + 1)) for n in range(9)))
+    config = SchedulerConfig(max_num_seqs=9, max_num_batched_tokens=64, watermark=watermark)
+    replay = TimedReplay(crowd, config, PER_TOKEN)
+    plenty, endless = replay.play("lru", 500), replay.play("lru", 10**15)
+    assert endless.pages == 10**15
+    assert endless == replace(plenty, pages=10**15)
+
+
 def test_a_request_without_outputs_only_warms_the_cache() -> None:
     point = play(trace((0.0, 8, 0, (0, 1)), (9.0, 9, 1, (0, 1))))
     assert point.hits.hit_tokens == [0, 8]

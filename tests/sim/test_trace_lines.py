@@ -44,6 +44,25 @@ def test_a_list_of_objects_is_read_as_well() -> None:
     assert len(read(json.dumps([LINE, LINE])).requests) == 2
 
 
+@pytest.mark.parametrize(
+    "rest, message",
+    [
+        (', {"input', "entry 3 is not JSON"),
+        (", 3]", "entry 3 is 3, but must be a JSON object"),
+        (",]", "entry 3 is not JSON"),
+        ("", "behind entry 2 stands neither a comma nor the end of the list"),
+        ("] {}", "behind the end of the list stands something else"),
+    ],
+)
+def test_what_stands_in_a_list_before_its_damage_is_read(rest: str, message: str) -> None:
+    """A list that had been cut was refused as a whole, with all that could be read."""
+    found = []
+    with pytest.raises(TraceError, match=message):
+        for _, entry in entries([json.dumps([LINE, LINE])[:-1], rest]):
+            found.append(entry)
+    assert found == [LINE, LINE]
+
+
 def test_namespaces_keep_equal_ids_apart() -> None:
     trace = read({**LINE, "namespace": "a"}, {**LINE, "namespace": "b"})
     assert [request.block_ids for request in trace.requests] == [(0, 1, 2), (3, 4, 5)]
@@ -85,6 +104,10 @@ def test_an_open_block_size_must_be_given() -> None:
         ({**LINE, "hash_ids": [7, 8, 7]}, "line 2: block id 7 does not follow"),
         ({**LINE, "hash_ids": [7, 8, 1.5]}, "line 2: the block id 1.5 is neither a whole number nor a text"),
         ({"input_length": 9, "output_length": 1}, "line 2 has no hash_ids"),
+        ({**LINE, "namespace": []}, "line 2: namespace is [], but must be a text or a whole number"),
+        ({**LINE, "timestamp": 10**400}, "line 2: timestamp is 1000"),
+        ({**LINE, "output_length": 10**30}, "but must be at most 2,147,483,648"),
+        ("[1, 2]", "line 2 is [1, 2], but must be a JSON object"),
     ],
 )
 def test_a_malformed_line_is_named_with_the_reason(line: Any, message: str) -> None:
@@ -140,19 +163,25 @@ def changed(line: str, **changes: Any) -> str:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hash_ids": []}, "has 0 block ids for 20 tokens"),
+        ({"hash_ids": []}, "has 0 block ids for 10 tokens"),
         ({"engine__eviction_policy": "mru"}, "eviction_policy is 'mru', which this version does not know"),
         ({"engine__scheduler": {}}, "recorded by another version"),
         ({"engine__page_size": 6}, "must divide the runner's page"),
         ({"engine__max_model_len": 9}, "was recorded with other settings than the lines before"),
         ({"turn_record": {}}, "has no number"),
         ({"cached_tokens": None}, "cached_tokens is None"),
+        ({"cached_tokens": 11}, "cached_tokens is 11, but the prompt has 10"),
+        ({"output_length": 90}, "has 2 block ids for 90 output tokens behind 10 of a prompt"),
+        ({"engine__num_pages": 10**9}, "num_pages is 1,000,000,000, but must be at most"),
+        ({"engine__scheduler__max_num_seqs": 1.5}, "max_num_seqs is 1.5, but must be a whole number"),
+        ({"engine__scheduler__scheduling_policy": []}, "scheduling_policy is [], but must be a text"),
+        ({"turn_record__number": 1}, "has the number 1 of line 1; a recording is of one run"),
     ],
 )
 def test_a_damaged_recording_is_refused(changes: dict[str, Any], message: str) -> None:
     first, second = recorded_lines()
-    with pytest.raises(TraceError, match=message):
-        read_recording(second, changed(first, **changes))
+    with pytest.raises(TraceError, match=message.replace("[", r"\[")):
+        read_recording(first, changed(second, **changes))
 
 
 def test_another_block_size_than_was_recorded_is_refused() -> None:

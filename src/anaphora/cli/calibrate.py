@@ -1,5 +1,6 @@
 """A few requests to a server that is running, from whose times a cost model is fitted."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from typing import Any
 
 import httpx
 
+from anaphora.cli.remote import API_KEY_VARIABLE
 from anaphora.errors import ConfigError
+from anaphora.nesting import parse_json
 from anaphora.sim.cost import Fit, Sample, Work, fit
 
 PREFILL_TOKENS = (64, 192, 512, 1024, 2048)
@@ -16,6 +19,11 @@ NUM_DECODES = 24
 NUM_SEQUENCES = (1, 4)
 ROUNDS = 2
 _TIMEOUT_S = 300.0
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_TOKENS = 2**31
+_SHOWN_BYTES = 200
+_ASSUMED_MODEL_LEN = 4096
+_NOT_COMPATIBLE = "is it an OpenAI-compatible server?"
 # Short words of which most tokenizers make one token each; drawn at random, so that no prompt is cached.
 _WORDS = (
     "time",
@@ -51,6 +59,10 @@ class Calibrator:
 
     def measure(self, max_model_len: int, tick: Callable[[int], None]) -> Fit:
         """Return the cost model of the server; raises ConfigError when it cannot be measured."""
+        if 1.5 * min(*PREFILL_TOKENS, *DECODE_TOKENS) + NUM_DECODES >= max_model_len:
+            raise ConfigError(
+                f"the model takes {max_model_len:,} tokens at most, which is too few to measure lengths"
+            )
         self._ask(16, 1, 1)  # what is slow the first time is not measured
         samples = []
         prefills = [n for n in PREFILL_TOKENS if 1.5 * n + NUM_DECODES < max_model_len]
@@ -88,26 +100,59 @@ class Calibrator:
             "n": num_sequences,
         }
         start = self._now()
-        answer = _json(self._client.post("/v1/completions", json=body))
+        answer = _json(self._client, "POST", "/v1/completions", body)
         seconds = self._now() - start
-        usage = answer["usage"]
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        usage = _object(answer.get("usage"), "usage")
+        cached = _object(usage.get("prompt_tokens_details") or {}, "prompt_tokens_details").get(
+            "cached_tokens"
+        )
         if cached:
             raise ConfigError(
                 f"{cached} tokens of a never-sent prompt were cached; cannot measure this server"
             )
-        if usage["completion_tokens"] != num_outputs * num_sequences:
+        num_sent = _count(usage, "completion_tokens", 0)
+        if num_sent != num_outputs * num_sequences:
             raise ConfigError(
-                f"the server sent {usage['completion_tokens']} tokens instead of {num_outputs * num_sequences}; "
+                f"the server sent {num_sent:,} tokens instead of {num_outputs * num_sequences}; "
                 "it must honour min_tokens to be measured"
             )
-        return int(usage["prompt_tokens"]), seconds
+        return _count(usage, "prompt_tokens", 1), seconds
 
 
-def _json(response: httpx.Response) -> Any:
+def _json(client: httpx.Client, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Return the object that a server answers; raises ConfigError for an answer that is none, or has no end."""
+    content = bytearray()
+    until = time.monotonic() + _TIMEOUT_S
+    with client.stream(method, path, json=body) as response:
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > _MOST_BYTES or time.monotonic() > until:
+                raise ConfigError(
+                    f"{response.request.url} has not ended its answer after {len(content):,} bytes; "
+                    "is it an OpenAI-compatible server?"
+                )
     if response.status_code != 200:
-        raise ConfigError(f"{response.request.url} answered {response.status_code}: {response.text[:200]}")
-    return response.json()
+        words = " ".join(content[:_SHOWN_BYTES].decode("utf-8", "replace").split())
+        raise ConfigError(f"{response.request.url} answered {response.status_code}: {words or 'no words'}")
+    try:
+        return _object(parse_json(bytes(content)), "the answer")
+    except ValueError as error:
+        raise ConfigError(f"{response.request.url} did not answer in JSON: {error}") from error
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is {value!r:.60}, but must be an object; {_NOT_COMPATIBLE}")
+    return value
+
+
+def _count(values: dict[str, Any], name: str, least: int) -> int:
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
+        raise ConfigError(
+            f"{name} is {value!r:.60}, but must be a whole number of at least {least:,}; {_NOT_COMPATIBLE}"
+        )
+    return value
 
 
 def num_requests() -> int:
@@ -119,17 +164,29 @@ def calibrate(
     base_url: str, api_key: str | None, most_tokens_per_step: int, tick: Callable[[int], None]
 ) -> Fit:
     """Return the cost model of the server at a URL; raises ConfigError when there is none that answers."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    key = api_key or os.environ.get(API_KEY_VARIABLE)
+    if key and not (key.isascii() and key.isprintable()):
+        raise ConfigError("the API key has characters that cannot be sent: it must be printable ASCII")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(
             base_url=base_url.rstrip("/").removesuffix("/v1"), headers=headers, timeout=_TIMEOUT_S
         ) as client:
-            model = _json(client.get("/v1/models"))["data"][0]
-            calibrator = Calibrator(client, model["id"], most_tokens_per_step)
-            return calibrator.measure(int(model.get("max_model_len") or 4096), tick)
+            name, max_model_len = first_model(_json(client, "GET", "/v1/models"))
+            return Calibrator(client, name, most_tokens_per_step).measure(max_model_len, tick)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ConfigError(f"--calibrate {base_url}: {error or type(error).__name__}") from error
-    except (KeyError, IndexError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"--calibrate {base_url}: the answer is not that of an OpenAI-compatible server"
-        ) from error
+    except ConfigError as error:
+        raise ConfigError(f"--calibrate {base_url}: {error}") from error
+
+
+def first_model(answer: dict[str, Any]) -> tuple[str, int]:
+    """Return the name of the first model that a server has, and the most tokens it takes."""
+    models = answer.get("data")
+    if not isinstance(models, list) or not models:
+        raise ConfigError(f"data is {models!r:.60}, but must be a list of models; {_NOT_COMPATIBLE}")
+    model = _object(models[0], "data[0]")
+    if not isinstance(model.get("id"), str):
+        raise ConfigError(f"data[0].id is {model.get('id')!r:.60}, but must be a text; {_NOT_COMPATIBLE}")
+    has_limit = model.get("max_model_len") is not None
+    return model["id"], _count(model, "max_model_len", 1) if has_limit else _ASSUMED_MODEL_LEN

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from anaphora.assemble import body_renderer
 from anaphora.cli.explain import MIN_PREFILL_TOKENS
-from anaphora.cli.log_file import LogFile, read_log, show_errors, write_log
+from anaphora.cli.log_file import LogFile, check_log, read_log, show_errors, write_log
 from anaphora.cli.numbers import count
 from anaphora.cli.pictures import pixel_decoder
 from anaphora.cli.progress import pull_progress, work_progress
@@ -81,8 +81,7 @@ def run(options: argparse.Namespace) -> int:
         CacheConfig(num_pages=options.pages + 1)
     if options.fix is not None and options.fix.exists() and options.fix.samefile(options.requests):
         raise ConfigError(f"--fix {options.fix} is the log itself; name another file")
-    if not options.requests.is_file():
-        raise ConfigError(f"{options.requests} cannot be read: there is no such file")
+    check_log(options.requests)
     renderer = _renderer(options)
     has_template = bool(options.model or options.chat_template)
     means = Means(

@@ -13,6 +13,8 @@ from anaphora.lint.log import LoggedRequest
 from anaphora.nesting import parse_json
 from anaphora.server.prompt_records import BodyRenderer
 
+_GZIP_MAGIC = b"\x1f\x8b"
+
 
 class LineError(NamedTuple):
     """A line that could not be processed, and why."""
@@ -28,6 +30,21 @@ class LogFile:
     lines: Sequence[bytes]
     requests: Sequence[LoggedRequest]
     errors: Sequence[LineError]
+
+
+def check_log(path: Path) -> None:
+    """Raise ConfigError for what is no file of lines, before anything is fetched to read it with."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give a file with one request a line")
+    if not path.is_file():
+        raise ConfigError(f"{path} cannot be read: there is no such file")
+    try:
+        with path.open("rb") as file:
+            is_compressed = file.read(2) == _GZIP_MAGIC
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if is_compressed:
+        raise ConfigError(f"{path} is compressed; unpack it first, as with `gunzip --keep`")
 
 
 def read_log(path: Path, renderer: BodyRenderer, tick: Callable[[str, int, int], None]) -> LogFile:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from anaphora.cli import bench, cost, explain, lint, pull, serve, simulate
 from anaphora.errors import AnaphoraError
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 COMMANDS = (serve, bench, explain, lint, simulate, cost, pull)
 
 
@@ -66,18 +67,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # whoever started us may have closed it
             sys.stdout.flush()
     except AnaphoraError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 1
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.filename is not None or error.errno not in _FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
     return code
+
+
+def one_line(message: str) -> str:
+    """Return a message with what would break its line, or command the terminal, written as escapes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+
+
+def _give_up_output() -> None:
+    """Have what is still to be written go nowhere, so that it does not fail again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

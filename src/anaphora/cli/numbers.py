@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from fractions import Fraction
 
 _UNITS = {
     "": 1,
@@ -14,6 +15,7 @@ _UNITS = {
     "G": 2**30,
     "T": 2**40,
 }
+_MOST = 2**63 - 1
 
 
 def count(text: str) -> int:
@@ -23,7 +25,12 @@ def count(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 8192, 8k or 4G")
-    value = float(match[1]) * _UNITS[match[2]]
-    if value != int(value):
+    try:
+        value = Fraction(match[1]) * _UNITS[match[2]]
+    except ValueError:  # more digits than Python takes for a number
+        value = Fraction(_MOST + 1)
+    if value > _MOST:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r}… is too large; the most is {_MOST:,}")
+    if value.denominator != 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(value)

@@ -1,23 +1,38 @@
 """The capacity curve as a picture; matplotlib is loaded only here."""
 
+import warnings
+from collections.abc import Sequence
+from math import log
 from pathlib import Path
 
 from anaphora.bench.plot import load_matplotlib
+from anaphora.cli.targets import check_can_write
 from anaphora.errors import ConfigError
 from anaphora.sim.order import BELADY
 from anaphora.sim.report import Report
 
+FORMATS = (".png", ".svg", ".pdf")
+_LEAST_GAP = 0.1
+"""How far labels are apart at least, as a share of the axis."""
 
-def check_can_plot(path: Path) -> None:
-    """Raise MissingExtraError or ConfigError before anything is measured in vain."""
+
+def check_can_plot(path: Path, *sources: Path) -> None:
+    """Raise MissingExtraError or ConfigError before anything is measured in vain; `sources` are files that are read."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--plot {path} must end in one of {', '.join(FORMATS)}")
+    check_can_write("--plot", path, *sources)
     load_matplotlib().use("agg")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    known = sorted(FigureCanvasAgg.get_supported_filetypes())
-    if path.suffix.lstrip(".") not in known:
-        raise ConfigError(f"--plot {path} must end in one of {', '.join('.' + name for name in known)}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.absolute().parent}")
+
+def tick_labels(ticks: Sequence[int]) -> list[str]:
+    """Return a label for each of some ascending sizes: none where it would cover the one before (logarithmic axis)."""
+    labels, gap = [], _LEAST_GAP * log(ticks[-1] / ticks[0]) if ticks else 0.0
+    last: int | None = None
+    for tick in ticks:
+        has_room = last is None or log(tick / last) >= gap
+        labels.append(f"{tick:,}" if has_room else "")
+        last = tick if has_room else last
+    return labels
 
 
 def plot(report: Report, path: Path) -> None:
@@ -32,7 +47,9 @@ def plot(report: Report, path: Path) -> None:
             for point in report.points
             if point.policy == policy
         )
-        style = "k--" if policy == BELADY else "o-"
+        style = "o-"
+        if policy == BELADY:
+            style = "k--" if len(curve) > 1 else "kx"  # a line of one point cannot be seen
         axes.plot(
             [pages for pages, _ in curve],
             [rate for _, rate in curve],
@@ -45,16 +62,20 @@ def plot(report: Report, path: Path) -> None:
     axes.axhline(ceiling, color="grey", linestyle=":", label=f"pages without end ({ceiling:.1f} %)")
     axes.set_xscale("log", base=2)
     ticks = sorted({point.pages for point in report.points})
-    axes.set_xticks(ticks, [f"{pages:,}" for pages in ticks])
+    axes.set_xticks(ticks, tick_labels(ticks))
     axes.minorticks_off()
     axes.set_ylim(0, max(5.0, 1.12 * ceiling))
     axes.set_xlabel(f"pages of {report.trace.page_size} tokens")
     axes.set_ylabel("hit rate in % of prompt tokens, last half")
     partial = " (partial)" if report.partial else ""
-    axes.set_title(f"{Path(report.file).name}: {len(report.trace.requests):,} requests{partial}", fontsize=10)
+    # A name is no formula, and half a character is none that a font has.
+    name = Path(report.file).name.encode("utf-8", "replace").decode()
+    title = f"{name}: {len(report.trace.requests):,} requests{partial}"
+    axes.set_title(title, fontsize=10, parse_math=False)
     axes.grid(visible=True, alpha=0.25)
     axes.legend(fontsize=8)
     try:
-        figure.savefig(path, dpi=110)
+        with warnings.catch_warnings(action="ignore"):  # of characters that the font has not
+            figure.savefig(path, dpi=110)
     except OSError as error:
         raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error

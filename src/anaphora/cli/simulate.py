@@ -6,16 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anaphora.assemble import body_renderer
 from anaphora.cli.cost_files import read_cost, save_cost
-from anaphora.cli.numbers import count
-from anaphora.cli.plot import check_can_plot, plot
+from anaphora.cli.plot import plot
 from anaphora.cli.progress import pull_progress
+from anaphora.cli.simulate_options import check_options, declare
 from anaphora.cli.simulate_tables import show
 from anaphora.cli.trace_files import TEXT_MIN_PREFILL_TOKENS, ReadOptions, read_trace
 from anaphora.config import EVICTION_POLICIES, EvictionPolicyName, SchedulerConfig
@@ -23,10 +22,10 @@ from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.chats import Tokenize
 from anaphora.sim.cost import CostModel
 from anaphora.sim.export import FORMS, public_lines
-from anaphora.sim.order import BELADY, Hits, OrderReplay, Point
+from anaphora.sim.order import Hits, OrderReplay, Point
 from anaphora.sim.recommend import block_size_ceilings, recommend
 from anaphora.sim.report import Costs, Report
-from anaphora.sim.steps import StepReplay, departures
+from anaphora.sim.steps import StepReplay, departures, num_absent
 from anaphora.sim.timed import TimedPoint, TimedReplay
 from anaphora.sim.trace import Trace, ceiling
 
@@ -40,6 +39,7 @@ DEMO_COST = CostModel(
 """About what the demo model takes on two quiet cores: an assumption for whoever gives no other."""
 NUM_DEFAULT_PAGES = 5
 _SCHEDULER = SchedulerConfig()
+_MOST_SHOWN = 10
 _TEXT_FORMATS = ("ShareGPT", "request log")
 
 Tick = Callable[[int], None]
@@ -48,104 +48,22 @@ Bar = Callable[[str, int], AbstractContextManager[Tick]]
 
 @contextmanager
 def progress_bar(name: str, total: int) -> Iterator[Tick]:
-    """Show how far it is, on standard error."""
+    """Show how far it is, on standard error if that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(name, total=total)
         yield lambda num_more: bars.advance(task, num_more)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "trace",
-        type=Path,
-        metavar="TRACE",
-        help="Mooncake or Qwen-Bailian lines, a file of `anaphora serve --record`, OpenAI request bodies or ShareGPT; "
-        "may be compressed with gzip",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=("order", "timed"),
-        default="order",
-        help="order: one request after another; timed: with arrivals, the scheduler and a cost model "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--pages",
-        type=count,
-        nargs="+",
-        action="extend",
-        metavar="N",
-        help="usable pages of the pool; may repeat; default: five sizes below what the trace would fill",
-    )
-    parser.add_argument(
-        "--policy",
-        choices=(*EVICTION_POLICIES, BELADY),
-        nargs="+",
-        action="extend",
-        help="eviction policies; may repeat; default: all, and in timed mode lru; order mode always adds belady",
-    )
-    parser.add_argument(
-        "--block-size",
-        type=count,
-        metavar="N",
-        help="tokens of a block; default: the trace's own, 16 for texts",
-    )
-    parser.add_argument(
-        "--page-size",
-        type=count,
-        metavar="N",
-        help="tokens of a page; default: the trace's own, 32 for texts",
-    )
-    parser.add_argument("--limit", type=count, metavar="N", help="read only the first N entries")
-    _add_time_flags(parser.add_argument_group("time"))
-    _add_text_flags(parser.add_argument_group("texts"))
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="replay a recording step by step and say whether every request reuses the blocks that were recorded",
-    )
-    parser.add_argument(
-        "--export",
-        type=Path,
-        metavar="FILE",
-        help="write the trace in a form that other tools read, and stop",
-    )
-    parser.add_argument(
-        "--export-form", choices=FORMS, default="mooncake", help="which form that is (default: %(default)s)"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve, as .png, .svg or .pdf")
-    parser.add_argument("--json", action="store_true", help="print one JSON object; rates are from 0 to 1")
-
-
-def _add_time_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--calibrate", metavar="URL", help="fit the cost model to the server there")
-    group.add_argument("--api-key", metavar="KEY", help="key of the server to calibrate")
-    group.add_argument("--cost", type=Path, metavar="FILE", help="cost model written by --save-cost")
-    group.add_argument("--save-cost", type=Path, metavar="FILE", help="write the cost model that was fitted")
-    group.add_argument(
-        "--max-num-batched-tokens",
-        type=count,
-        metavar="N",
-        help=f"most tokens in a step (default: the recorded ones, else {_SCHEDULER.max_num_batched_tokens})",
-    )
-    group.add_argument("--max-num-seqs", type=count, metavar="N", help="timed: most requests at once")
-    group.add_argument(
-        "--coalesce-deadline-ms", type=count, metavar="MS", help="timed: longest wait for another's blocks"
-    )
-
-
-def _add_text_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--model", metavar="MODEL", help="whose tokenizer; default: the demo model's")
-    group.add_argument(
-        "--chat-template", type=Path, metavar="FILE", help="Jinja template instead of the model's own"
-    )
+    declare(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what was measured; 1 when that is not all that was asked for."""
-    _check(options)
+    check_options(options)
     trace = _read(options)
     if options.verify:
         return _verify(options, trace)
@@ -172,26 +90,6 @@ def run(options: argparse.Namespace) -> int:
     if report.partial:
         print(f"error: the result is partial: {report.partial}", file=sys.stderr)
     return 1 if report.partial else 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored or could only fail late."""
-    if options.cost and options.calibrate:
-        raise ConfigError("--cost and --calibrate both give a cost model; leave one out")
-    if not options.calibrate and (options.save_cost or options.api_key):
-        raise ConfigError("--save-cost and --api-key go with --calibrate URL; give it, or leave them out")
-    if options.mode != "timed" and (options.max_num_seqs or options.coalesce_deadline_ms is not None):
-        raise ConfigError(
-            "--max-num-seqs and --coalesce-deadline-ms mean nothing in order mode; add --mode timed"
-        )
-    for name, value in (("--pages", 1), ("--limit", 1), ("--block-size", 1), ("--page-size", 1)):
-        given = getattr(options, name[2:].replace("-", "_"))
-        if given is not None and min(given if isinstance(given, list) else [given]) < value:
-            raise ConfigError(f"{name} is 0, but must be at least {value}")
-    if options.mode == "timed" and options.policy and BELADY in options.policy:
-        raise ConfigError(f"--policy {BELADY} knows the future, which timed mode has not; use --mode order")
-    if options.plot:
-        check_can_plot(options.plot)
 
 
 def _read(options: argparse.Namespace) -> Trace:
@@ -335,7 +233,7 @@ def _timed_points(
 def _export(options: argparse.Namespace, trace: Trace) -> int:
     try:
         with options.export.open("x", encoding="utf-8") as file:
-            file.writelines(public_lines(trace, options.export_form))
+            file.writelines(public_lines(trace, options.export_form or FORMS[0]))
     except FileExistsError as error:
         raise ConfigError(f"--export {options.export} exists already; choose another file") from error
     except OSError as error:
@@ -366,6 +264,7 @@ def _verify(options: argparse.Namespace, trace: Trace) -> int:
                 }
                 for found in different
             ],
+            "absent_requests": num_absent(trace),
             "partial": trace.error,
         }
         print(json.dumps(facts))
@@ -374,10 +273,18 @@ def _verify(options: argparse.Namespace, trace: Trace) -> int:
             f"{len(comparisons) - len(different):,} of {len(comparisons):,} requests reuse exactly the blocks that "
             f"were recorded; {num_blocks:,} blocks were reused in all"
         )
-        for found in different[:10]:
+        for found in different[:_MOST_SHOWN]:
             print(
                 f"request {found.number}: {len(found.recorded_ids):,} blocks recorded, {len(found.replayed_ids):,} "
                 f"replayed; preempted {found.recorded_preemptions} and {found.replayed_preemptions} times"
+            )
+        if len(different) > _MOST_SHOWN:
+            print(f"and {len(different) - _MOST_SHOWN:,} requests more")
+        if absent := num_absent(trace):
+            print(
+                f"not in the recording: {absent:,} of {absent + len(comparisons):,} requests that came; they left "
+                "before they were admitted, had not ended, or their lines are missing, and what others reused may "
+                "depend on them"
             )
     if trace.error:
         raise TraceError(f"the result is partial: {trace.error}")

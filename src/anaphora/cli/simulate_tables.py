@@ -9,6 +9,8 @@ from anaphora.sim.order import BELADY, Hits, Point
 from anaphora.sim.report import Costs, Report, advice, spread
 from anaphora.sim.timed import TimedPoint
 
+_MOST_WIDTH = 10_000
+
 
 def show(report: Report, console: Console) -> None:
     """Print a report."""
@@ -16,16 +18,25 @@ def show(report: Report, console: Console) -> None:
         console.print(Text(f"PARTIAL: {report.partial}", style="bold red"))
     console.print(_facts(report))
     if report.points:
-        console.print(_curve(report))
+        _print_whole(console, _curve(report))
     timed = [point for point in report.points if isinstance(point, TimedPoint)]
     if timed:
-        console.print(_times(timed))
+        _print_whole(console, _times(timed))
     elif report.costs:
-        console.print(_ttfts(report, report.costs))
+        _print_whole(console, _ttfts(report, report.costs))
     if report.recommendation:
         console.print(Text("recommendation", style="bold"))
         for line in advice(report.recommendation, report.trace):
             console.print(Text(f"  {line}"))
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table of numbers as wide as it is: a number that was cut is a wrong one, a line that breaks is ugly."""
+    width = console.width
+    console.width = _MOST_WIDTH
+    console.width = max(width, console.measure(table).maximum)
+    console.print(table)
+    console.width = width
 
 
 def _facts(report: Report) -> Table:

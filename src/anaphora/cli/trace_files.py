@@ -2,12 +2,11 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import Protocol
 
 from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.chats import TextReader, Tokenize, holds_text
@@ -104,17 +103,21 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
     try:
         with path.open("rb") as raw:
             is_compressed = raw.peek(2)[:2] == _GZIP_MAGIC
-            source = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if is_compressed else raw)
-            with TextIOWrapper(source, encoding="utf-8") as text:
-                yield _readable(path, text)
+            yield _readable(gzip.GzipFile(fileobj=raw) if is_compressed else raw)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _readable(path: Path, text: TextIOWrapper) -> Iterator[str]:
+def _readable(lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield line by line, so that a damaged one costs none of those before it."""
+    number = 1
     try:
-        yield from text
+        for number, line in enumerate(lines, 1):
+            # Editors on Windows begin a file with a byte order mark.
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise TraceError(f"the file is not UTF-8 text: {error.reason}") from error
+        raise TraceError(
+            f"line {number} is not UTF-8 text: {error.reason} at byte {error.start + 1}"
+        ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"the compressed file is damaged: {error}") from error

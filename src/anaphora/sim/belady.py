@@ -40,6 +40,6 @@ def next_uses(trace: Trace) -> list[list[int | None]]:
     for index in range(len(trace.requests) - 1, -1, -1):
         request = trace.requests[index]
         uses.append([coming.get(block_id) for block_id in request.stored_ids])
-        for block_id in request.block_ids:
-            coming[block_id] = index
+        if request.reads_cache:
+            coming.update(dict.fromkeys(request.block_ids, index))
     return uses[::-1]

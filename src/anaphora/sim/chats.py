@@ -12,7 +12,7 @@ from anaphora.cache.hashing import Namespace
 from anaphora.errors import InvalidRequestError, TraceError
 from anaphora.ids import TokenId
 from anaphora.sim.trace import Trace, TraceRequest
-from anaphora.sim.trace_lines import BlockNumbers, Entry, by_arrival
+from anaphora.sim.trace_lines import BlockNumbers, Entry, by_arrival, finite
 
 Tokenize = Callable[[Entry], Sequence[TokenId]]
 """Makes the tokens of a request's body; raises InvalidRequestError."""
@@ -122,7 +122,9 @@ def _num_outputs(entry: Entry) -> int:
     answer = entry.get("response")
     usage = (answer if isinstance(answer, dict) else entry).get("usage")
     number = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return number if isinstance(number, int) and number >= 0 else 0
+    if isinstance(number, bool) or not isinstance(number, int):
+        return 0
+    return max(0, number)
 
 
 def _arrival(where: str, entry: Entry) -> float | None:
@@ -132,4 +134,4 @@ def _arrival(where: str, entry: Entry) -> float | None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TraceError(f"{where}: the time is {value!r:.40}, but must be a number of seconds")
-    return float(value)
+    return finite(where, "the time", value)

@@ -64,10 +64,12 @@ class OrderReplay:
         self._digests = digests_of(trace.requests)
         self._lengths = [request.num_prompt_tokens for request in trace.requests]
         self._exact_reuse = trace.engine is not None and trace.engine.exact_reuse
+        self._most_pages = self.num_pages_without_eviction()
 
     def play(self, policy: EvictionPolicyName, num_pages: int) -> Point:
         """Return what a policy reaches with so many usable pages."""
-        layout = self.trace.layout(num_pages)
+        # What no request could ever fill would only take memory.
+        layout = self.trace.layout(min(num_pages, self._most_pages))
         cache = ReplayedCache(layout, policy=make_policy(policy, layout), exact_reuse=self._exact_reuse)
         hits, num_refused = [], 0
         for request, digests in self._ticking():
@@ -82,14 +84,19 @@ class OrderReplay:
         size = self.trace.block_size
         if not self.trace.counts_tail:
             chain = IdChain(size, digests, request.num_prompt_tokens)
-            return cache.add_chain(chain, request.num_prompt_tokens, num_tokens=request.num_stored_tokens)
+            return cache.add_chain(
+                chain,
+                request.num_prompt_tokens,
+                num_tokens=request.num_stored_tokens,
+                reads_cache=request.reads_cache,
+            )
         num_tokens = len(digests) * size
         found = cache.add_chain(IdChain(size, digests, num_tokens), num_tokens, may_hit_all=True)
         return min(found, request.num_prompt_tokens)
 
     def unbounded(self) -> Hits:
         """Return what a pool reaches that never has to evict."""
-        return self.play("lru", self.num_pages_without_eviction()).hits
+        return self.play("lru", self._most_pages).hits
 
     def belady(self, num_pages: int) -> Point:
         """Return what the choice reaches that knows the future."""

@@ -1,6 +1,6 @@
 """What to set, from what was measured, and how sure that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -90,12 +90,11 @@ def recommend(
     pages = min(pages for pages, p in chosen.items() if p.hits.rate_last_half >= best - WORTH)
     point = chosen[pages]
     plain = next((p for p in real if p.pages == pages and p.policy == "lru"), None)
-    finest = block_sizes[min(block_sizes)]
-    confidence, reasons = _confidence(point, unbounded, partial)
+    confidence, reasons = _confidence(trace, real, point, unbounded, partial)
     return Recommendation(
         pages=pages,
         policy=point.policy,
-        block_size=max(size for size, rate in block_sizes.items() if rate >= finest - BLOCK_WORTH),
+        block_size=_choose_block_size(block_sizes),
         hit_rate=point.hits.rate_last_half,
         gain_over_lru=point.hits.rate_last_half - plain.hits.rate_last_half if plain else 0.0,
         missing_to_unbounded=unbounded.rate_last_half - point.hits.rate_last_half,
@@ -121,27 +120,55 @@ def _choose_policy(points: Sequence[Measured]) -> Measured:
     return best if gain >= POLICY_WORTH and is_steady else default
 
 
-def _confidence(point: Measured, unbounded: Hits, partial: str | None) -> tuple[Confidence, tuple[str, ...]]:
-    """Return how sure it is that the next traffic will do as well, with the reasons against."""
+def _choose_block_size(ceilings: Mapping[int, float]) -> int:
+    """Return the largest that loses little; where nothing is ever found it is the trace's own."""
+    finest = min(ceilings)
+    return max(
+        (size for size, rate in ceilings.items() if 0 < rate >= ceilings[finest] - BLOCK_WORTH),
+        default=finest,
+    )
+
+
+def _confidence(
+    trace: Trace, points: Sequence[Measured], point: Measured, unbounded: Hits, partial: str | None
+) -> tuple[Confidence, tuple[str, ...]]:
+    """Return how sure it is that the next traffic will do as well, and best with that; with the reasons against."""
+    doubts = [*_doubts_of_range(trace, points, unbounded), *_doubts_of_traffic(point, unbounded, partial)]
+    levels: tuple[Confidence, ...] = ("high", "medium", "low")
+    return levels[max((level for level, _ in doubts), default=0)], tuple(reason for _, reason in doubts)
+
+
+def _doubts_of_range(trace: Trace, points: Sequence[Measured], unbounded: Hits) -> Iterator[tuple[int, str]]:
+    """Yield why another number of pages than those measured may be the right one, with the level it costs."""
+    possible = unbounded.rate_last_half
+    best = max(point.hits.rate_last_half for point in points)
+    most = -(-trace.num_unique_blocks * trace.block_size // trace.page_size)
+    if not possible:
+        yield 0, "no prompt of the last half begins like an earlier one: no setting gains anything"
+    elif best < possible - WORTH and max(point.pages for point in points) < most:
+        found = f"only {best:.1%}" if best else "nothing"
+        yield (
+            1 if best else 2,
+            (
+                f"the pages measured find {found} of the {possible:.1%} that can be found: "
+                f"measure more with --pages, up to {most:,}"
+            ),
+        )
+
+
+def _doubts_of_traffic(point: Measured, unbounded: Hits, partial: str | None) -> Iterator[tuple[int, str]]:
+    """Yield why other traffic may do otherwise, with the level it costs."""
     num_requests = len(point.hits.prompt_tokens)
     num_counted = num_requests - num_requests // 2
-    doubts, level = [], 0
     if partial is not None:
-        doubts.append(f"not everything was measured: {partial}")
-        level = 2
+        yield 2, f"not everything was measured: {partial}"
     if num_counted < FEW_REQUESTS:
-        doubts.append(f"only {num_counted:,} requests are counted")
-        level = 2
+        yield 2, f"only {num_counted:,} requests are counted"
     elif num_counted < MANY_REQUESTS:
-        doubts.append(f"{num_counted:,} requests are counted; {MANY_REQUESTS:,} would say more")
-        level = max(level, 1)
+        yield 1, f"{num_counted:,} requests are counted; {MANY_REQUESTS:,} would say more"
     third, fourth = _quarters(point.hits)
     if abs(fourth - third) > MOST_DRIFT:
-        doubts.append(f"the hit rate drifts: {third:.1%} in the third quarter, {fourth:.1%} in the fourth")
-        level = max(level, 1)
+        yield 1, f"the hit rate drifts: {third:.1%} in the third quarter, {fourth:.1%} in the fourth"
     third, fourth = _quarters(unbounded)
     if fourth - third > MOST_DRIFT:
-        doubts.append("the ceiling still rises at the end: the trace is too short to warm the cache")
-        level = max(level, 1)
-    levels: tuple[Confidence, ...] = ("high", "medium", "low")
-    return levels[level], tuple(doubts)
+        yield 1, "the ceiling still rises at the end: the trace is too short to warm the cache"

@@ -9,6 +9,7 @@ from anaphora.cache.chain import BlockChain
 from anaphora.cache.events import CacheListener
 from anaphora.cache.eviction.policy import EvictionPolicy
 from anaphora.cache.hashing import Namespace
+from anaphora.cache.lookup import NO_HIT
 from anaphora.cache.manager import KVManager
 from anaphora.config import KVLayout
 from anaphora.errors import ContextLengthError
@@ -45,12 +46,13 @@ class ReplayedCache:
         *,
         num_tokens: int | None = None,
         may_hit_all: bool = False,
+        reads_cache: bool = True,
         token_ids: Sequence[TokenId] | None = None,
     ) -> int:
         """Do the same with the chain of a prompt; decode steps then write until there are `num_tokens`.
 
-        `may_hit_all` lifts the law that the last token is always computed. `token_ids` may be left out for a chain
-        that only counts them.
+        `may_hit_all` lifts the law that the last token is always computed; without `reads_cache` the whole prompt is.
+        `token_ids` may be left out for a chain that only counts them.
         """
         num_tokens = num_prompt_tokens if num_tokens is None else num_tokens
         token_ids = range(num_tokens) if token_ids is None else token_ids
@@ -58,7 +60,9 @@ class ReplayedCache:
         self._num_prompts += 1
         manager, request_id = self.manager, RequestId(f"prompt-{self._num_prompts}")
         manager.open(request_id, chain)
-        found = manager.lookup(chain, num_prompt_tokens + may_hit_all, num_prompt_tokens)
+        found = NO_HIT
+        if reads_cache:
+            found = manager.lookup(chain, num_prompt_tokens + may_hit_all, num_prompt_tokens)
         admission = manager.admit(request_id, found, num_prompt_tokens, num_prompt_tokens)
         assert admission is not None, f"{request_id} does not fit into an idle pool"
         manager.commit(request_id, token_ids, num_prompt_tokens, is_decode=False)

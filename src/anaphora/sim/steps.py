@@ -143,6 +143,12 @@ class StepReplay:
         )
 
 
+def num_absent(trace: Trace) -> int:
+    """Return how many requests came, by their numbers, before the last that a recording holds, and are not in it."""
+    numbers = [_turn(request).number for request in [*trace.requests, *trace.forks]]
+    return max(numbers, default=-1) + 1 - len(numbers)
+
+
 def departures(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return those in which recording and replay do not agree."""
     return [comparison for comparison in comparisons if not comparison.is_equal]

@@ -150,7 +150,8 @@ class _Run:
         num_pages: int,
         progress: Progress,
     ) -> None:
-        layout = trace.layout(num_pages)
+        # What the requests could not fill if all were there at once would only take memory.
+        layout = trace.layout(min(num_pages, _num_pages_without_eviction(trace, config)))
         exact_reuse = trace.engine is not None and trace.engine.exact_reuse
         self._trace, self._policy, self._cost = trace, policy, cost
         self._progress = progress
@@ -162,7 +163,7 @@ class _Run:
             config,
             KVManager(layout, policy=make_policy(policy, layout), exact_reuse=exact_reuse),
             model_fingerprint=b"",
-            max_model_len=max(1, num_pages * layout.page_size),
+            max_model_len=max(1, layout.num_usable_pages * layout.page_size),
             exact_reuse=exact_reuse,
             listener=self._watch,
         )
@@ -231,6 +232,13 @@ class _Run:
             del self._live[request_id]
         self._progress(len(self._watch.finished))
         self._watch.finished.clear()
+
+
+def _num_pages_without_eviction(trace: Trace, config: SchedulerConfig) -> int:
+    """Return a number of pages with which nothing is ever evicted, nobody waits for pages, nothing is held back."""
+    tokens = (request.num_prompt_tokens + request.num_output_tokens for request in trace.requests)
+    num_pages = sum(-(-num_tokens // trace.page_size) for num_tokens in tokens)
+    return int(num_pages / (1 - config.watermark)) + 2
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -50,6 +50,11 @@ class TraceRequest:
         return self.block_ids + self.output_block_ids
 
     @property
+    def reads_cache(self) -> bool:
+        """Whether it looks for what is stored: who asks for the log probabilities of its prompt does not."""
+        return self.recorded is None or not self.recorded.skip_reading_cache
+
+    @property
     def num_stored_tokens(self) -> int:
         """How many tokens have K/V in the end: the last output token is never computed."""
         return self.num_prompt_tokens + (max(0, self.num_output_tokens - 1) if self.recorded else 0)
@@ -133,6 +138,8 @@ class Trace:
 
     def hit_tokens(self, request: TraceRequest, num_blocks: int) -> int:
         """Return how many tokens a hit on so many leading blocks is worth."""
+        if not request.reads_cache:
+            return 0
         if self.counts_tail:
             return min(num_blocks * self.block_size, request.num_prompt_tokens)
         allowed = max_hit_blocks(

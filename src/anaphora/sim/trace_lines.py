@@ -8,18 +8,30 @@
 """
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from anaphora.config import EVICTION_POLICIES, KVLayout, SchedulerConfig
 from anaphora.errors import ConfigError, TraceError
-from anaphora.nesting import parse_json
+from anaphora.nesting import parse_json, parse_json_part
 from anaphora.sim.trace import RecordedEngine, RecordedTurn, Trace, TraceRequest
 
 Entry = dict[str, Any]
 _NO_SIZE = 2**31
-_KINDS = {int: "a whole number", float: "a number", list: "a list", dict: "an object", bool: "true or false"}
+_SPACE = re.compile(r"[ \t\n\r]*")
+_MOST = 2**31
+"""More than any sequence has tokens, and than any recording has requests."""
+_MOST_PAGES = 2**24
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+    bool: "true or false",
+}
 
 
 def entries(lines: Iterable[str]) -> Iterator[tuple[str, Entry]]:
@@ -28,18 +40,47 @@ def entries(lines: Iterable[str]) -> Iterator[tuple[str, Entry]]:
     Raises TraceError at the first that is none.
     """
     rest = iter(enumerate(lines, 1))
+    is_first = True
     for number, line in rest:
         if not line.strip():
             continue
-        if line.lstrip().startswith("["):
+        if is_first and line.lstrip().startswith("["):
             yield from _listed(line + "".join(more for _, more in rest))
             return
+        is_first = False
         yield f"line {number}", _object(f"line {number}", _parsed(f"line {number}", line))
 
 
 def _listed(text: str) -> Iterator[tuple[str, Entry]]:
-    for number, value in enumerate(_parsed("the list", text), 1):
-        yield f"entry {number}", _object(f"entry {number}", value)
+    """Yield what stands in a list one by one, so that a list which is damaged further on is read until there."""
+    position, number = _skip_space(text, text.index("[") + 1), 0
+    is_open = not text.startswith("]", position)
+    while is_open:
+        number += 1
+        where = f"entry {number}"
+        value, position = _parsed_part(where, text, position)
+        yield where, _object(where, value)
+        position = _skip_space(text, position)
+        is_open = text.startswith(",", position)
+        if is_open:
+            position = _skip_space(text, position + 1)
+        elif not text.startswith("]", position):
+            raise TraceError(f"behind {where} stands neither a comma nor the end of the list")
+    if _skip_space(text, position + 1) < len(text):
+        raise TraceError("behind the end of the list stands something else")
+
+
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    assert match is not None, "matches no character at all"
+    return match.end()
+
+
+def _parsed_part(where: str, text: str, start: int) -> tuple[Any, int]:
+    try:
+        return parse_json_part(text, start)
+    except ValueError as error:
+        raise TraceError(f"{where} is not JSON that can be read: {error}") from error
 
 
 def _parsed(where: str, text: str) -> Any:
@@ -63,11 +104,26 @@ def field_of(where: str, entry: Entry, name: str, kind: type, least: int | None 
     is_right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
     if not is_right or (isinstance(value, bool) and kind is not bool):
         raise TraceError(f"{where}: {name} is {value!r:.40}, but must be {_KINDS[kind]}")
-    if kind is float and not math.isfinite(value):
-        raise TraceError(f"{where}: {name} is {value}, but must be finite")
-    if kind in {int, float} and least is not None and value < least:
-        raise TraceError(f"{where}: {name} is {value}, but must be at least {least}")
+    if kind is float:
+        return finite(where, name, value, least)
+    if kind is int and least is not None and value < least:
+        raise TraceError(f"{where}: {name} is {value!r:.40}, but must be at least {least}")
+    if kind is int and abs(value) > _MOST:
+        raise TraceError(f"{where}: {name} is {value!r:.40}, but must be at most {_MOST:,}")
     return value
+
+
+def finite(where: str, name: str, value: float, least: float | None = None) -> float:
+    """Return a number as a float; raises TraceError when it is none that is finite and at least `least`."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise TraceError(f"{where}: {name} is {value!r:.40}, but must be finite")
+    if least is not None and number < least:
+        raise TraceError(f"{where}: {name} is {value}, but must be at least {least}")
+    return number
 
 
 class BlockNumbers:
@@ -154,7 +210,10 @@ class PublicReader:
         names = field_of(where, entry, "hash_ids", list)
         timestamp = field_of(where, entry, "timestamp", float, None) if "timestamp" in entry else None
         self._sizes.narrow(where, num_tokens, len(names))
-        block_ids = self._numbers(where, names, entry.get("namespace"))
+        namespace = entry.get("namespace")
+        if not isinstance(namespace, str | int | None):
+            raise TraceError(f"{where}: namespace is {namespace!r:.40}, but must be a text or a whole number")
+        block_ids = self._numbers(where, names, namespace)
         arrival_s = None if timestamp is None else timestamp / (1 if self._is_bailian else 1000)
         self._requests.append(TraceRequest(num_tokens, num_outputs, block_ids, arrival_s))
 
@@ -181,6 +240,7 @@ class RecordingReader:
         self._given = block_size
         self._numbers = BlockNumbers()
         self._requests: list[TraceRequest] = []
+        self._places: dict[int, str] = {}
         self._engine: RecordedEngine | None = None
 
     def add(self, where: str, entry: Entry) -> None:
@@ -200,12 +260,33 @@ class RecordingReader:
         num_tokens = field_of(where, entry, "input_length", int, 1)
         if len(names) != num_tokens // engine.layout.block_size:
             raise TraceError(f"{where} has {len(names)} block ids for {num_tokens:,} tokens")
-        numbers = self._numbers(where, names + field_of(where, entry, "output_hash_ids", list))
+        num_outputs = field_of(where, entry, "output_length", int)
+        output_names = field_of(where, entry, "output_hash_ids", list)
+        # Whoever left in the middle may be a block off.
+        if (
+            abs(len(names) + len(output_names) - _num_whole_blocks(num_tokens, num_outputs, engine.layout))
+            > 1
+        ):
+            raise TraceError(
+                f"{where} has {len(output_names)} block ids for {num_outputs:,} output tokens behind "
+                f"{num_tokens:,} of a prompt"
+            )
+        numbers = self._numbers(where, names + output_names)
         turn = read_turn(where, entry, ending=len(self._requests))
+        if turn.cached_tokens > num_tokens:
+            raise TraceError(
+                f"{where}: cached_tokens is {turn.cached_tokens:,}, but the prompt has {num_tokens:,}"
+            )
+        if earlier := self._places.get(turn.number):
+            raise TraceError(
+                f"{where} has the number {turn.number} of {earlier}; a recording is of one run of a server, "
+                "so play each alone"
+            )
+        self._places[turn.number] = where
         self._requests.append(
             TraceRequest(
                 num_prompt_tokens=num_tokens,
-                num_output_tokens=field_of(where, entry, "output_length", int),
+                num_output_tokens=num_outputs,
                 block_ids=numbers[: len(names)],
                 arrival_s=field_of(where, entry, "timestamp", float, None) / 1000,
                 output_block_ids=numbers[len(names) :],
@@ -242,6 +323,11 @@ class RecordingReader:
             error=error,
             notes=tuple(notes),
         )
+
+
+def _num_whole_blocks(num_prompt_tokens: int, num_outputs: int, layout: KVLayout) -> int:
+    """Return how many blocks are whole in the end: the last output token is never computed."""
+    return (num_prompt_tokens + max(0, num_outputs - 1)) // layout.block_size
 
 
 def _turn(request: TraceRequest) -> RecordedTurn:
@@ -281,23 +367,31 @@ def read_engine(where: str, entry: Entry) -> RecordedEngine:
     scheduler = field_of(where, entry, "scheduler", dict)
     if set(scheduler) != {field.name for field in fields(SchedulerConfig)}:
         raise TraceError(f"{where} was recorded by another version: its scheduler has other settings")
+    num_pages = field_of(where, entry, "num_pages", int, 2)
+    if num_pages > _MOST_PAGES:
+        raise TraceError(f"{where}: num_pages is {num_pages:,}, but must be at most {_MOST_PAGES:,}")
     try:
         return RecordedEngine(
             layout=KVLayout(
                 field_of(where, entry, "block_size", int, 1),
                 field_of(where, entry, "page_size", int, 1),
-                field_of(where, entry, "num_pages", int, 2),
+                num_pages,
                 field_of(where, entry, "min_prefill_tokens", int, 1),
                 field_of(where, entry, "can_copy_part", bool),
             ),
-            scheduler=SchedulerConfig(**scheduler),
+            scheduler=SchedulerConfig(
+                **{
+                    f.name: field_of(where, scheduler, f.name, type(f.default))
+                    for f in fields(SchedulerConfig)
+                }
+            ),
             max_model_len=field_of(where, entry, "max_model_len", int, 1),
             eviction_policy=policy,
             exact_reuse=field_of(where, entry, "exact_reuse", bool),
             partial_block_reuse=field_of(where, entry, "partial_block_reuse", int),
             max_pinned_pages=field_of(where, entry, "max_pinned_pages", int),
         )
-    except (ConfigError, TypeError) as error:
+    except ConfigError as error:
         raise TraceError(f"{where}: {error}") from error
 
 
