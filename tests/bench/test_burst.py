@@ -35,7 +35,7 @@ def test_a_server_that_computes_each_is_a_finding() -> None:
 
 def test_what_was_computed_is_unknown_where_nothing_is_reported() -> None:
     """Rather than zero."""
-    report = bench(SMALL, FakeServer(reports="nothing"))
+    report = bench(SMALL, FakeServer(reports="nothing", counts="nothing"))
     assert "the server reports no cached tokens: what was computed is unknown" in report.conclusion.findings
 
 

@@ -92,7 +92,8 @@ def test_llama_cpp_tokenizes_another_field() -> None:
 def test_what_is_given_wins_over_what_is_found() -> None:
     """A block size of the user's own."""
     found = _connect(FakeServer(), block_size=64)
-    assert (found.block_size, found.block_size_from) == (64, "--block-size")
+    assert (found.block_size, found.block_size_from) == (64, "--block-size; /metrics says 16")
+    assert _connect(FakeServer(), block_size=16).block_size_from == "--block-size"
     assert _connect(FakeServer(counts="nothing")).unit == 1
 
 

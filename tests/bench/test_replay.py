@@ -72,4 +72,4 @@ def test_what_was_under_way_when_the_server_went_away_is_counted() -> None:
     assert failures == ["no connection: refused", ABANDONED]
     assert report.partial is not None and "no connection" in report.partial
     assert (len(report.log), len(report.log.good()), report.exit_code) == (3, 1, 1)
-    assert report.arms[0].counted == 32
+    assert report.arms[0].counted is None  # a part of what was counted is of those that failed

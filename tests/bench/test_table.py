@@ -54,4 +54,4 @@ def test_a_busy_machine_is_mentioned() -> None:
 def test_partial_comes_first() -> None:
     """So that nobody overlooks it."""
     report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer(trouble={9: "ctrl-c"}))
-    assert lines(report)[0] == "PARTIAL: interrupted by Ctrl-C after 7 of 15 requests"
+    assert lines(report)[0] == "PARTIAL: interrupted after 7 of 15 requests"

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     report = make_report(log, table, rate, problems)
     report["prefill_rate"]["source"] = _source_of_rate(options, rate)
     if options.json:
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(report))
     else:
         show(report, Console())
     return _tell(problems)

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import NoReturn
 
 from anaphora.cli import bench, cost, explain, lint, pull, serve, simulate
@@ -48,12 +49,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _escape_what_cannot_be_written() -> None:
+    """Have signs that the terminal's encoding lacks written as escapes, rather than lose a result by an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _escape_what_cannot_be_written()
     options = build_parser().parse_args(argv)
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # whoever started us may have closed it
+            sys.stdout.flush()
     except AnaphoraError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

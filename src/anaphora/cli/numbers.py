@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from fractions import Fraction
 
 _UNITS = {
     "": 1,
@@ -23,7 +24,7 @@ def count(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 8192, 8k or 4G")
-    value = float(match[1]) * _UNITS[match[2]]
-    if value != int(value):
+    value = Fraction(match[1]) * _UNITS[match[2]]
+    if value.denominator != 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(value)
