@@ -17,6 +17,8 @@ from anaphora.bench.report import Report
 from anaphora.bench.table import show
 from anaphora.errors import ConfigError
 
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 def check_files(options: argparse.Namespace) -> None:
     """Refuse, before anything is measured, a file that could not be written, or that another is."""
@@ -37,17 +39,28 @@ def check_files(options: argparse.Namespace) -> None:
 
 @contextmanager
 def ending_like_ctrl_c() -> Iterator[None]:
-    """Take a request to end (a closed terminal, `kill`) as Ctrl-C: results are kept, and own servers are stopped."""
+    """Take a request to end (a closed terminal, `kill`) as Ctrl-C: results are kept, and own servers are stopped.
+
+    What whoever started us ignores on purpose, as `nohup` does, stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signs = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    old = {sign: signal.signal(sign, lambda *_: signal.raise_signal(signal.SIGINT)) for sign in signs}
+    signs = [sign for sign in _ENDINGS if signal.getsignal(sign) is signal.SIG_DFL]
+    for sign in signs:
+        signal.signal(sign, _interrupt)
     try:
         yield
     finally:
-        for sign, handler in old.items():
-            signal.signal(sign, handler)
+        for sign in signs:
+            signal.signal(sign, signal.SIG_DFL)
+
+
+def _interrupt(*_: object) -> None:
+    """Do what Ctrl-C does, also in the background, where shells have Ctrl-C ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
