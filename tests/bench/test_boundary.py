@@ -63,3 +63,21 @@ def test_no_reuse_and_no_report_are_two_different_findings() -> None:
     assert "nothing was reused at any length: caching is off, or not reported" in off.conclusion.findings
     assert "the server reports no cached tokens" in silent.conclusion.findings[0]
     assert (off.exit_code, silent.exit_code) == (2, 2)
+
+
+def test_the_staircase_shows_by_the_counters_where_the_answers_are_silent() -> None:
+    """As with vLLM's defaults."""
+    report = bench(SMALL, FakeServer(reports="nothing"))
+    assert report.conclusion.findings[0].startswith("shared → cached tokens: 15→0, 16→16, 31→16")
+    assert (
+        "the answers report no cached tokens; those above are counted by /metrics"
+        in report.conclusion.findings
+    )
+    assert report.exit_code == 0
+
+
+def test_estimated_lengths_are_not_held_against_blocks() -> None:
+    """Fifteen words may well be sixteen tokens."""
+    report = bench(SMALL, FakeServer(tokenize=None, per_word=2))
+    assert "the shared lengths are estimates, so hits cannot be held against" in report.conclusion.findings[1]
+    assert report.exit_code == 2

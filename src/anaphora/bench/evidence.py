@@ -77,11 +77,15 @@ def timing(
 
 
 def _prefill_share(short: Sequence[Measurement], control: Sequence[Measurement]) -> float:
-    """Return the part of the controls' time that computing their prompts takes, 0 where that cannot be seen."""
-    floor, whole = ([median(group) for group in first_tokens_s(entries)] for entries in (short, control))
-    if not floor or not whole or rank_test(floor, whole) > SIGNIFICANT:
+    """Return the least part of the controls' time that computing their prompts takes, 0 where it cannot be seen."""
+    floor, whole = first_tokens_s(short), first_tokens_s(control)
+    ratio = ratio_interval(floor, whole) if floor and whole else None
+    if (
+        ratio is None
+        or rank_test(*([median(group) for group in groups] for groups in (floor, whole))) > SIGNIFICANT
+    ):
         return 0.0
-    return max(0.0, 1 - median(floor) / max(median(whole), 1e-9))
+    return max(0.0, 1 - ratio[1])
 
 
 def judge(
