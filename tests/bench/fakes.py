@@ -73,6 +73,12 @@ class _Stream(httpx.AsyncByteStream):
         return self._frames
 
 
+async def _drops() -> AsyncIterator[bytes]:
+    while True:
+        await asyncio.sleep(0.5)
+        yield b" "
+
+
 def frame(content: Any) -> bytes:
     return b"data: " + (content if isinstance(content, bytes) else json.dumps(content).encode()) + b"\n\n"
 
@@ -82,7 +88,9 @@ class FakeServer(httpx.AsyncBaseTransport):
     """Prefills PREFILL_S a token and decodes DECODE_S a token, one request at a time unless it coalesces.
 
     `reports` and `counts` are what usage and /metrics say of reuse: `truth`, `zero`, `all` (a lie), `nothing`.
-    `hangs_up` closes the connection after each stream without a word.
+    `hangs_up` closes the connection after each stream without a word, `lingers_s` keeps it open after [DONE].
+    A word is `per_word` tokens, `wait_s` is what every request takes besides, `late_s` is how long after a stream
+    its tokens are counted. `pages` are paths that answer with something of their own.
     `trouble` maps the number of a generating request to what goes wrong with it.
     """
 
@@ -105,6 +113,13 @@ class FakeServer(httpx.AsyncBaseTransport):
     foreign_tokens: int = 0
     busy_reads: int = 0
     hangs_up: bool = False
+    lingers_s: float = 0.0
+    per_word: int = 1
+    wait_s: float = 0.0
+    late_s: float = 0.0
+    in_one_piece: bool = False
+    pages: dict[str, tuple[str, str]] = field(default_factory=dict)
+    drips: Sequence[str] = ()
     trouble: dict[int, str] = field(default_factory=dict)
 
     stored: set[tuple[int, ...]] = field(default_factory=set)
@@ -121,6 +136,8 @@ class FakeServer(httpx.AsyncBaseTransport):
         if self.has_hung_up:
             self.has_hung_up = False
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        if path in {*self.pages, *self.drips}:
+            return self._own_page(path)
         if path == "/v1/models":
             data = [
                 {"id": name, "owned_by": "fake", "max_model_len": self.max_model_len} for name in self.models
@@ -132,6 +149,9 @@ class FakeServer(httpx.AsyncBaseTransport):
             return httpx.Response(200, text=self._metrics())
         if path == "/reset_prefix_cache" and self.reset:
             return httpx.Response(self.reset[0], json=self.reset[1])
+        return await self._work(request, path)
+
+    async def _work(self, request: httpx.Request, path: str) -> httpx.Response:
         body = json.loads(await request.aread() or b"{}")
         if path == "/tokenize" and self.tokenize:
             return self._tokens(body)
@@ -139,6 +159,12 @@ class FakeServer(httpx.AsyncBaseTransport):
             if path == own and api in self.apis:
                 return await self._generate(body, api)
         return httpx.Response(404, json={"error": {"message": f"no {path}"}})
+
+    def _own_page(self, path: str) -> httpx.Response:
+        if path in self.drips:
+            return httpx.Response(200, stream=_Stream(_drops()))
+        kind, text = self.pages[path]
+        return httpx.Response(200, text=text, headers={"content-type": kind})
 
     def _metrics(self) -> str:
         cached = {"truth": self.cached_total, "zero": 0, "all": self.prompt_total}[self.counts]
@@ -169,7 +195,11 @@ class FakeServer(httpx.AsyncBaseTransport):
             return body["prompt"]
         else:
             text = body["prompt"]
-        return [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in re.findall(r"\S+", text)]
+        return [
+            self.vocabulary.setdefault(f"{word}{'+' * part}", len(self.vocabulary))
+            for word in re.findall(r"\S+", text)
+            for part in range(self.per_word)
+        ]
 
     async def _generate(self, body: dict[str, Any], api: str) -> httpx.Response:
         if wrong := [name for name in self.refused if name in body]:
@@ -202,13 +232,19 @@ class FakeServer(httpx.AsyncBaseTransport):
         self, body: dict[str, Any], ids: list[int], api: str, trouble: str
     ) -> AsyncIterator[bytes]:
         cached = self._look_up(ids)
-        self.prompt_total += len(ids) + (self.foreign_tokens if len(self.bodies) > 1 else 0)
-        self.cached_total += cached
+        counted = len(ids) + (self.foreign_tokens if len(self.bodies) > 1 else 0)
+        if not self.late_s:
+            self._count(counted, cached)
         self._store(ids)  # at once: who comes a moment later need not compute it again
         noise = random.Random(len(self.bodies)).uniform(0, self.jitter_s)
-        await asyncio.sleep((len(ids) - cached) * PREFILL_S * self.slow + noise)
+        await asyncio.sleep(self.wait_s + (len(ids) - cached) * PREFILL_S * self.slow + noise)
         if trouble == "hang":
             await asyncio.sleep(1e6)
+        if trouble == "deep":
+            yield frame(b"[" * 100_000)
+        if trouble == "endless":
+            while True:
+                yield b": nothing yet".ljust(2**20) + b"\n"
         if trouble == "error frame":
             yield frame({"error": {"message": "lost the engine"}})
             return
@@ -229,13 +265,24 @@ class FakeServer(httpx.AsyncBaseTransport):
             text = {"text": word} if api == "completions" else {"delta": {"content": word}}
             more = {"token_ids": [token_id]} if self.gives_ids and body.get("return_token_ids") else {}
             ending = "length" if place == len(words) - 1 else None
+            if self.in_one_piece:
+                if not ending:
+                    continue
+                text = {"text": "".join(words)}
             yield frame({"choices": [{"index": 0, **text, **more, "finish_reason": ending}]})
         self._store(ids + out[:-1])
         if self.has_usage and "stream_options" in body:
             yield frame({"choices": [], "usage": self._usage(len(ids), cached, len(out))})
+        if self.late_s:
+            asyncio.get_running_loop().call_later(self.late_s, self._count, counted, cached)
         if trouble != "no [DONE]":
             yield frame(b"[DONE]")
+        await asyncio.sleep(self.lingers_s)
         self.has_hung_up = self.hangs_up
+
+    def _count(self, prompt_tokens: int, cached: int) -> None:
+        self.prompt_total += prompt_tokens
+        self.cached_total += cached
 
     def _usage(self, prompt_tokens: int, cached: int, completion_tokens: int) -> dict[str, Any]:
         usage: dict[str, Any] = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
@@ -278,6 +325,7 @@ def measured(
     counted: float | None = None,
     planned: int = 0,
     phase: Phase = "measure",
+    axis: int = 0,
     **answer: Any,
 ) -> Measurement:
     """Return a request of 100 tokens with one of output."""
@@ -294,6 +342,7 @@ def measured(
         phase=phase,
         prompt=Prompt(text="x", num_tokens=100),
         planned=planned,
+        axis=axis,
         answer=Answer(**said | answer),
         counters=None if counted is None else CounterDelta(100, counted),
     )

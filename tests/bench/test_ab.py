@@ -1,6 +1,7 @@
 """Caching on against off, on two servers."""
 
 import itertools
+from typing import Any
 
 import httpx
 
@@ -63,3 +64,15 @@ def test_caching_off_on_both_claims_nothing() -> None:
         "no gain is claimed, since on is not clearly below off (ratio 1.000 to 1.000"
     )
     assert report.exit_code == 2
+
+
+def test_a_server_that_is_faster_without_reuse_too_is_not_compared() -> None:
+    """No cache makes never-seen prompts faster; nobody reports anything here, so that only the clock knows."""
+    silent: dict[str, Any] = {"caching": False, "reports": "nothing", "counts": "nothing"}
+    report = bench(SMALL, TwoServers(FakeServer(**silent), FakeServer(slow=4.0, **silent)), ACCESS, OTHER)
+    assert "never-seen prompts take 0.27 to 0.27 of the time where caching is on" in report.exit_line
+    assert (
+        report.findings[-1] == "no gain is claimed, since the run is not comparable"
+        or not report.conclusion.claims
+    )
+    assert not any("the first token takes" in text for text in report.findings)

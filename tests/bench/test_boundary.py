@@ -43,7 +43,7 @@ def test_a_server_of_another_block_size_is_named_with_what_was_expected() -> Non
     """Blocks of 32, though --block-size says 16."""
     report = bench(SMALL, FakeServer(block_size=32), Access(base_url=URL, block_size=16))
     assert (
-        "hits are not those of blocks of 16 tokens (--block-size): 16→0 instead of 16"
+        "hits are not those of blocks of 16 tokens (--block-size; /metrics says 32): 16→0 instead of 16"
         in report.conclusion.findings[1]
     )
     assert report.exit_code == 2
@@ -59,7 +59,25 @@ def test_an_unknown_block_size_is_inferred_from_the_hits() -> None:
 def test_no_reuse_and_no_report_are_two_different_findings() -> None:
     """Nothing was reused; or nobody says."""
     off = bench(SMALL, FakeServer(caching=False))
-    silent = bench(SMALL, FakeServer(reports="nothing"))
+    silent = bench(SMALL, FakeServer(reports="nothing", counts="nothing"))
     assert "nothing was reused at any length: caching is off, or not reported" in off.conclusion.findings
     assert "the server reports no cached tokens" in silent.conclusion.findings[0]
     assert (off.exit_code, silent.exit_code) == (2, 2)
+
+
+def test_the_staircase_shows_by_the_counters_where_the_answers_are_silent() -> None:
+    """As with vLLM's defaults."""
+    report = bench(SMALL, FakeServer(reports="nothing"))
+    assert report.conclusion.findings[0].startswith("shared → cached tokens: 15→0, 16→16, 31→16")
+    assert (
+        "the answers report no cached tokens; those above are counted by /metrics"
+        in report.conclusion.findings
+    )
+    assert report.exit_code == 0
+
+
+def test_estimated_lengths_are_not_held_against_blocks() -> None:
+    """Fifteen words may well be sixteen tokens."""
+    report = bench(SMALL, FakeServer(tokenize=None, per_word=2))
+    assert "the shared lengths are estimates, so hits cannot be held against" in report.conclusion.findings[1]
+    assert report.exit_code == 2

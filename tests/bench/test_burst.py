@@ -35,7 +35,7 @@ def test_a_server_that_computes_each_is_a_finding() -> None:
 
 def test_what_was_computed_is_unknown_where_nothing_is_reported() -> None:
     """Rather than zero."""
-    report = bench(SMALL, FakeServer(reports="nothing"))
+    report = bench(SMALL, FakeServer(reports="nothing", counts="nothing"))
     assert "the server reports no cached tokens: what was computed is unknown" in report.conclusion.findings
 
 
@@ -44,3 +44,29 @@ def test_twelve_requests_of_three_bursts_are_three_rounds_for_the_interval() -> 
     report = bench(BurstExperiment(concurrency=4, tokens=100, rounds=2, output_tokens=2), FakeServer())
     identical = next(arm for arm in report.arms if arm.arm == "identical")
     assert identical.ttft and (identical.ttft.n, identical.ttft.low) == (8, None)
+
+
+def test_what_was_computed_is_told_by_the_counters_where_the_answers_are_silent() -> None:
+    """As with vLLM's defaults."""
+    report = bench(SMALL, FakeServer(reports="nothing"))
+    assert "112 prompt tokens computed by /metrics, 1.12 of one prompt" in report.conclusion.findings[3]
+    assert report.exit_code == 0
+
+
+def test_one_prompt_is_as_long_as_the_server_says() -> None:
+    """100 words of two tokens each are one prompt of 200 tokens, not two prompts."""
+    report = bench(SMALL, FakeServer(tokenize=None, per_word=2))
+    assert (
+        "4 identical prompts of 200 tokens at once: 224 prompt tokens computed, 1.12 of one prompt"
+        in (report.conclusion.findings[3])
+    )
+
+
+def test_a_burst_of_which_one_failed_is_left_out() -> None:
+    """Three of four computed less; that is no coalescing."""
+    report = bench(
+        BurstExperiment(concurrency=4, tokens=100, rounds=1, output_tokens=2),
+        FakeServer(trouble={4: "500", 8: "500"}),
+    )
+    assert report.conclusion.details["computed"] in ([], [112])
+    assert not report.is_comparable

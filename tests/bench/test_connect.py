@@ -92,7 +92,8 @@ def test_llama_cpp_tokenizes_another_field() -> None:
 def test_what_is_given_wins_over_what_is_found() -> None:
     """A block size of the user's own."""
     found = _connect(FakeServer(), block_size=64)
-    assert (found.block_size, found.block_size_from) == (64, "--block-size")
+    assert (found.block_size, found.block_size_from) == (64, "--block-size; /metrics says 16")
+    assert _connect(FakeServer(), block_size=16).block_size_from == "--block-size"
     assert _connect(FakeServer(counts="nothing")).unit == 1
 
 
@@ -106,6 +107,7 @@ def test_what_is_given_wins_over_what_is_found() -> None:
             "names no model (status 200: {'data': []}); check --base-url, or name the model with --model",
         ),
         ({"api_key": "k"}, {}, "refuses the API key (status 401); give one with --api-key"),
+        ({"drips": ["/v1/models"]}, {"timeout_s": 5.0}, "(no full answer in 5 s)"),
         ({"trouble": {0: "down"}}, {}, "does not complete a prompt for model 'tiny': no connection"),
         ({"trouble": {0: "html"}}, {}, "the answer is text/html, not a stream of events"),
     ],
@@ -138,3 +140,56 @@ def test_a_key_is_sent_and_never_shown() -> None:
     """Not even in a traceback."""
     assert _connect(FakeServer(api_key="secret"), api_key="secret").model == "tiny"
     assert "secret" not in repr(Access(base_url=URL, api_key="secret", admin_api_key="secret"))
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        {"/props": ("application/json", '{"default_generation_settings": [1]}')},
+        {"/props": ("application/json", '{"default_generation_settings": {"n_ctx": -1}}')},
+        {"/version": ("application/json", "[" * 100_000)},
+        {
+            "/v1/models": (
+                "application/json",
+                '{"data": [{"id": "tiny", "meta": "x", "max_model_len": true}]}',
+            )
+        },
+    ],
+)
+def test_facts_of_odd_shapes_are_passed_over(pages: dict[str, tuple[str, str]]) -> None:
+    """A context that is no length is unknown."""
+    assert _connect(FakeServer(max_model_len=None, pages=pages)).max_model_len is None
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/version", "/props", "/tokenize", "/reset_prefix_cache"])
+def test_an_answer_that_comes_drop_by_drop_is_done_without(path: str) -> None:
+    """Each drop is in time, the whole never is."""
+    assert _connect(FakeServer(drips=[path]), timeout_s=5.0).model == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reset"),
+    [
+        ("text/html", "<html>welcome</html>", "unsupported"),
+        ("application/json", '{"success": "false"}', "no (status 200: "),
+        ("application/json", '{"success": null}', "no (status 200: "),
+        ("text/plain", "", "yes"),
+    ],
+)
+def test_only_a_server_that_says_so_was_reset(kind: str, text: str, reset: str) -> None:
+    """A page for people, which some servers give for any path, says nothing."""
+    found = _connect(FakeServer(pages={"/reset_prefix_cache": (kind, text)}))
+    assert found.reset.startswith(reset)
+
+
+def test_a_key_that_is_only_asked_for_by_prompts_is_asked_for_here() -> None:
+    """Some servers list their models to anybody."""
+    listed = {"/v1/models": ("application/json", '{"data": [{"id": "tiny"}]}')}
+    with pytest.raises(TargetError, match=r"refuses the API key \(status 401.*give one with --api-key"):
+        _connect(FakeServer(api_key="k", pages=listed))
+
+
+def test_a_password_in_the_url_does_not_get_into_reports() -> None:
+    """The host and the path do."""
+    assert Access(base_url="https://me:secret@example.org/llm/v1").shown_root == "https://example.org/llm"
+    assert _connect(FakeServer(), base_url="http://me:secret@127.0.0.1:1").root == URL

@@ -1,5 +1,7 @@
 """Metrics of several servers."""
 
+import pytest
+
 from anaphora.bench.counters import delta, read_counters
 from anaphora.bench.measurement import CounterDelta
 
@@ -48,3 +50,9 @@ def test_computed_and_cached_tokens_make_a_prompt() -> None:
 def test_values_that_are_no_numbers_are_passed_over() -> None:
     """One odd line does not lose the others."""
     assert read_counters("sglang:cached_tokens_total oops\nsglang:prompt_tokens_total 3\n").prompt == 3
+
+
+@pytest.mark.parametrize("odd", ["NaN", "+Inf", "1e999"])
+def test_values_without_end_count_nothing(odd: str) -> None:
+    """They are no number of tokens."""
+    assert read_counters(f"sglang:cached_tokens_total {odd}\nsglang:prompt_tokens_total 3\n").cached is None

@@ -9,6 +9,7 @@ from tests.bench.fakes import measured
 
 FAST = [measured("warm", number, ttft_s=0.01) for number in range(5)]
 SLOW = [measured("control", number, ttft_s=0.1) for number in range(5)]
+SHORT = FAST
 NOISY = [measured("warm", number, ttft_s=ttft_s) for number, ttft_s in enumerate((0.02, 0.3, 0.1, 0.05, 0.2))]
 
 
@@ -21,9 +22,24 @@ def test_timing_says_yes_only_by_both_the_rank_test_and_the_interval() -> None:
 
 def test_timing_says_no_only_where_half_of_the_saving_is_ruled_out() -> None:
     """A small share of reuse can hide in the noise."""
-    assert timing(SLOW, SLOW, 1.0).says == "no"
-    assert timing(NOISY, SLOW, 1.0).says == "cannot tell"
-    assert timing(SLOW, SLOW, 0.0).says == "cannot tell"
+    assert timing(SLOW, SLOW, 1.0, SHORT).says == "no"
+    assert timing(NOISY, SLOW, 1.0, SHORT).says == "cannot tell"
+    assert timing(SLOW, SLOW, 0.0, SHORT).says == "cannot tell"
+
+
+def test_timing_never_says_no_where_a_long_prompt_costs_no_more_than_a_short_one() -> None:
+    """A far server, or a fast one: what the cache saves is too little to be seen, and so is what it does not."""
+    assert timing(SLOW, SLOW, 1.0).says == "cannot tell"
+    assert timing(SLOW, SLOW, 1.0, SLOW).says == "cannot tell"
+    nearly = [measured("short", number, ttft_s=0.095 + number / 1e6) for number in range(5)]
+    saved = [measured("warm", number, ttft_s=0.0965 + number / 1e6) for number in range(5)]
+    assert timing(saved, SLOW, 0.1, nearly).says == "yes"
+
+
+def test_three_rounds_that_are_all_faster_are_enough() -> None:
+    """One order in twenty: just the level of the test."""
+    found = timing(FAST[:3], SLOW[:3], 1.0)
+    assert (found.says, found.p_value) == ("yes", 0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
 """Conversations replayed as text and as ids."""
 
+import statistics
+
+import pytest
+
+from anaphora.bench.measurement import Log
 from anaphora.bench.multiturn import MultiturnExperiment
-from tests.bench.fakes import FakeServer, bench
+from tests.bench.fakes import FakeServer, bench, measured, target
 
 SMALL = MultiturnExperiment(turns=3, rounds=3, tokens=40, output_tokens=24)
 
@@ -42,3 +47,27 @@ def test_a_conversation_whose_reply_failed_is_not_continued() -> None:
         MultiturnExperiment(turns=3, rounds=1, tokens=20, output_tokens=4), FakeServer(trouble={2: "500"})
     )
     assert [(entry.arm, entry.axis) for entry in report.log] == [("text", 1), ("control", 1)]
+
+
+def test_the_time_of_a_turn_is_the_median_of_its_rounds() -> None:
+    """Of an even number too."""
+    experiment = MultiturnExperiment(turns=2, rounds=4, tokens=40, output_tokens=4)
+    report = bench(experiment, FakeServer(jitter_s=0.05))
+    for row in report.conclusion.details["turns"]:
+        own = [e.answer.ttft_s for e in report.log.good(row["arm"]) if e.axis == row["turn"]]
+        assert row["ttft_ms"] == pytest.approx(statistics.median(filter(None, own)) * 1000)
+
+
+def test_the_control_is_as_long_as_the_turn_where_words_are_several_tokens() -> None:
+    """And what was achievable is in tokens too."""
+    report = bench(SMALL, FakeServer(tokenize=None, per_word=2, counts="nothing"))
+    lengths = {arm: [entry.prompt_tokens for entry in report.log.good(arm)] for arm in ("text", "control")}
+    assert lengths["text"] == lengths["control"]
+    assert all(e.planned < e.prompt_tokens for e in report.log.good("text"))
+    assert report.exit_line == "comparable: yes"
+
+
+def test_a_control_of_another_length_is_not_compared() -> None:
+    """A time says something only beside one of a prompt as long."""
+    log = Log([measured("text", axis=2), measured("control", axis=2, prompt_tokens=150)])
+    assert SMALL.conclude(log, [target()]).doubts == ["prompts differ in length: text 100, control 150"]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from anaphora.bench.prefix import PrefixExperiment
+from anaphora.bench.run import run_experiment
 from anaphora.bench.target import Access
-from tests.bench.fakes import DECODE_S, PREFILL_S, URL, FakeServer, bench
+from tests.bench.fakes import ACCESS, DECODE_S, PREFILL_S, URL, FakeServer, bench, run
 
 SMALL = PrefixExperiment(tokens=100, rounds=4, output_tokens=3)
 
@@ -146,3 +147,64 @@ def test_failures_are_counted_and_stand_in_the_exit_line() -> None:
     assert sum(arm.failed for arm in report.arms) + primes == 2
     assert report.as_json()["retries"] == 0
     assert report.exit_code == 2
+
+
+def test_words_of_several_tokens_do_not_make_reuse_more_than_achievable() -> None:
+    """100 words that turn out to be 200 tokens, at a server that does not count them beforehand."""
+    report = bench(SMALL, FakeServer(tokenize=None, per_word=2, counts="nothing"))
+    warm = next(arm for arm in report.arms if arm.arm == "warm")
+    assert (warm.prompt_tokens, warm.achievable, warm.reported) == (1600, 8 * 199, 8 * 192)
+    assert "on prompts of 200 tokens" in report.findings[1]
+    assert report.exit_line == "comparable: yes"
+
+
+def test_the_head_of_a_template_is_no_reuse_where_the_server_does_not_count_either() -> None:
+    """Its length shows in the usage of the first question."""
+    report = bench(SMALL, FakeServer(apis=("chat",), tokenize=None, counts="nothing", block_size=1))
+    assert {e.answer.cached_tokens for e in report.log.good("cold", "control")} == {1}
+    assert (report.conclusion.disagreements, report.exit_line) == ([], "comparable: yes")
+
+
+FAR: dict[str, Any] = {"wait_s": 1.0, "jitter_s": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "caching"),
+    [
+        (FAR | {"reports": "nothing", "counts": "nothing"}, "unknown"),
+        (FAR | {"reports": "nothing", "counts": "nothing", "caching": False}, "unknown"),
+        (FAR, "on"),
+        (FAR | {"caching": False}, "off"),
+    ],
+)
+def test_where_prompts_cost_next_to_nothing_the_clock_says_neither(
+    settings: dict[str, Any], caching: str
+) -> None:
+    """A far server: each request takes a second, with or without what the cache saves."""
+    small = PrefixExperiment(tokens=40, rounds=5, output_tokens=3)
+    report = bench(small, FakeServer(**settings))
+    assert report.conclusion.details["verdict"]["timing"] == "cannot tell"
+    assert report.conclusion.details["verdict"]["caching"] == caching
+    assert any(text.startswith("a never-seen prompt of 8 tokens takes") for text in report.findings)
+    assert sum(entry.phase == "probe" for entry in report.log) == 5
+
+
+def test_reuse_that_only_the_counters_tell_has_a_hit_rate_and_says_whose_it_is() -> None:
+    """As vLLM does by default."""
+    report = bench(SMALL, FakeServer(reports="nothing"))
+    assert "at a hit rate of 96.0% by /metrics on prompts of 100 tokens" in report.findings[1]
+
+
+def test_a_given_seed_proves_nothing_at_a_server_that_says_nothing() -> None:
+    """Its prompts may have been sent before, and nobody would know."""
+    silent: dict[str, Any] = {"reports": "nothing", "counts": "nothing"}
+    doubt = "the seed was given, the cache was not reset, and the server reports no reuse"
+    for server, is_told in (
+        (FakeServer(reset=None, **silent), True),
+        (FakeServer(**silent), False),
+        (FakeServer(reset=None), False),
+    ):
+        report = run_experiment(SMALL, [ACCESS], 7, is_new_seed=False, run=run, transport=server)
+        assert any(text.startswith(doubt) for text in report.reasons) == is_told
+    again = bench(SMALL, FakeServer(reset=None, **silent), seed=7)
+    assert again.is_comparable  # the seed is a new one

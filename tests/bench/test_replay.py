@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from anaphora.bench.replay import ABANDONED, ReplayExperiment, TracedRequest
+from anaphora.errors import ConfigError
 from tests.bench.fakes import FakeServer, bench, target
 
 TRACE = (
@@ -72,4 +73,17 @@ def test_what_was_under_way_when_the_server_went_away_is_counted() -> None:
     assert failures == ["no connection: refused", ABANDONED]
     assert report.partial is not None and "no connection" in report.partial
     assert (len(report.log), len(report.log.good()), report.exit_code) == (3, 1, 1)
-    assert report.arms[0].counted == 32
+    assert report.arms[0].counted is None  # a part of what was counted is of those that failed
+
+
+def test_the_counters_say_nothing_of_a_half() -> None:
+    """They ran over the whole."""
+    report = bench(_replay(), FakeServer(reports="nothing"))
+    assert "by /metrics" in report.conclusion.findings[1]
+    assert report.conclusion.findings[2].startswith("last half: hit rate not reported")
+
+
+def test_a_context_that_holds_no_request_is_refused() -> None:
+    """Rather than replayed with prompts of one token."""
+    with pytest.raises(ConfigError, match="a context of 60 tokens, too few for a replay"):
+        bench(_replay(scale=None), FakeServer(max_model_len=60))

@@ -1,8 +1,10 @@
 """Arms summed up, and what speaks against comparing them."""
 
+from dataclasses import replace
+
 import pytest
 
-from anaphora.bench.measurement import Log, Measurement
+from anaphora.bench.measurement import Answer, CounterDelta, Log, Measurement, Prompt
 from anaphora.bench.summary import achievable, counter_gaps, doubts, summarise
 from tests.bench.fakes import measured, target
 
@@ -84,3 +86,47 @@ def test_usage_counters_and_headers_are_held_against_each_other() -> None:
         "cold: usage says 0 cached tokens, /metrics 16",
         "1 answers have an x-anaphora-cache header that differs from their usage",
     ]
+
+
+def test_more_cached_tokens_than_the_prompt_has_are_no_reuse() -> None:
+    """Whatever the experiment."""
+    (found,) = _doubts(measured(cached=101, planned=100), as_planned=False)
+    assert "1 answers report more cached tokens than their prompts have (101 of 100)" in found
+
+
+def test_counters_that_go_back_are_told() -> None:
+    """A server that was started anew has forgotten what it held."""
+    entry = replace(measured(), counters=CounterDelta(-40, 0))
+    (found,) = _doubts(entry)
+    assert "the server's counters went back" in found
+
+
+def test_a_failed_request_does_not_make_lengths_estimates() -> None:
+    """It has no usage because it failed."""
+    words = replace(measured(), prompt=Prompt(text="x", num_tokens=100, is_exact=False))
+    failed = replace(words, answer=Answer(e2e_s=1.0, failure="lost"))
+    assert not any("estimates" in text for text in _doubts(words, failed))
+
+
+def test_estimated_lengths_may_differ_by_a_twentieth() -> None:
+    """Words cannot be counted out where the server does not count."""
+    words = Prompt(text="x", num_tokens=100, is_exact=False)
+    near, far = (
+        [measured("cold"), replace(measured("warm", prompt_tokens=tokens), prompt=words)]
+        for tokens in (105, 110)
+    )
+    target_of_one = target(block_size=None)
+    found = [
+        doubts(Log(entries), target_of_one, same_length=True, as_planned=True) for entries in (near, far)
+    ]
+    assert found == [[], ["prompts differ in length: cold 100, warm 110"]]
+
+
+def test_estimated_prompts_may_share_what_stands_around_every_text_and_no_more() -> None:
+    """The head of a chat template is cached; more was sent before."""
+    words = Prompt(text="x", num_tokens=100, is_exact=False)
+    head, old = (replace(measured("cold", cached=cached), prompt=words) for cached in (30, 96))
+    facts = target(num_around=20)
+    assert doubts(Log([head]), facts, same_length=True, as_planned=True) == []
+    (found,) = doubts(Log([head, old]), facts, same_length=True, as_planned=True)
+    assert found == "1 of 2 never-seen prompts are reported as cached (96 tokens)"

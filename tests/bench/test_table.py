@@ -1,5 +1,7 @@
 """What people read."""
 
+import io
+
 from rich.console import Console
 
 from anaphora.bench.prefix import PrefixExperiment
@@ -54,4 +56,14 @@ def test_a_busy_machine_is_mentioned() -> None:
 def test_partial_comes_first() -> None:
     """So that nobody overlooks it."""
     report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer(trouble={9: "ctrl-c"}))
-    assert lines(report)[0] == "PARTIAL: interrupted by Ctrl-C after 7 of 15 requests"
+    assert lines(report)[0] == "PARTIAL: interrupted after 7 of 15 requests"
+
+
+def test_a_narrow_terminal_cuts_no_number_short() -> None:
+    """It breaks lines instead."""
+    report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer())
+    console = Console(width=40, record=True, file=io.StringIO())
+    show(report, console)
+    text = console.export_text()
+    assert "…" not in text
+    assert "achieved ÷ achievable" in text

@@ -110,3 +110,18 @@ def test_fixed_words_belong_to_a_name() -> None:
     assert maker.fixed_words("block:7", 40) == first
     names = [maker.fixed_words(f"block:{number}", 40) for number in range(20)]
     assert all(a != b for a, b in itertools.combinations(names, 2))
+
+
+@pytest.mark.parametrize("tokens", ["[1]", "[]"])
+def test_a_tokenizer_that_does_not_count_is_not_believed(tokens: str) -> None:
+    """It answers the same for any text; lengths are then estimates, and say so."""
+
+    async def go() -> tuple[int, str]:
+        server = FakeServer()
+        server.pages["/tokenize"] = ("application/json", f'{{"tokens": {tokens}}}')
+        found = await session(server)
+        prompt = await found.prompts.fresh(20)
+        return len(prompt.text.split()), found.prompts.counter.source
+
+    words, source = run(go())
+    assert (words, source.split(",")[0]) == (20, "estimated at one token per word")

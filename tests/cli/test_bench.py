@@ -45,6 +45,7 @@ def test_every_experiment_has_help_with_an_example_and_its_exit_codes(
         (["boundary", *NOBODY, "--shared", "16,many"], ["'many' is not a number"]),
         (["ab", *NOBODY], ["ab needs two servers", "--other-url"]),
         (["ab", *NOBODY, "--serve"], ["--serve starts its own servers"]),
+        (["ab", *NOBODY, "--other-url", "http://127.0.0.1:9/v1/"], ["are the same one"]),
         (["replay", "/no/such/trace", *NOBODY], ["/no/such/trace cannot be read"]),
         (
             ["replay", "/no/such/trace", "--trace-block-size", "16", *NOBODY],
@@ -142,3 +143,13 @@ def test_a_trace_without_a_pace_is_one_clear_line(
     path.write_text(line + "\n", "utf-8")
     assert main(["bench", "replay", str(path), "--trace-block-size", "16", *NOBODY]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_wrong_block_size_is_told_by_the_flag_that_this_command_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--block-size is something else here: that of the server."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 96, "output_length": 3, "hash_ids": [1, 2]}\n', "utf-8")
+    assert main(["bench", "replay", str(path), "--trace-block-size", "16", *NOBODY]) == 1
+    assert "but with --trace-block-size 16 it must have 6" in capsys.readouterr().err

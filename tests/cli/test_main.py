@@ -142,3 +142,29 @@ def test_a_terminal_that_knows_few_characters_gets_escapes_for_the_others(tmp_pa
     )
     assert (told.returncode, told.stderr) == (0, b"")
     assert told.stdout.isascii()
+
+
+def test_signs_that_the_terminal_lacks_are_escaped() -> None:
+    """A result is not lost for the sake of a dash."""
+    told = subprocess.run(
+        [sys.executable, "-m", "anaphora", "bench", "--help"],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert b"15, 16, 17, \\u2026 tokens" in told.stdout
+
+
+def test_a_closed_output_is_no_traceback(tmp_path: Path) -> None:
+    """As with `>&-`."""
+    usage = tmp_path / "usage.jsonl"
+    usage.write_text(
+        '{"usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}}\n', "utf-8"
+    )
+    told = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m anaphora cost "$1" --json >&-', sys.executable, str(usage)],
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, b"")

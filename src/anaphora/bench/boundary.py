@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anaphora.bench.experiment import Bench, Conclusion, ttft
+from anaphora.bench.experiment import Bench, Conclusion, cached_of, ttft
 from anaphora.bench.measurement import Log, Measurement
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import median, slope
@@ -102,7 +102,11 @@ class BoundaryExperiment:
                 ],
             }
         )
-        _say_staircase(steps, unit, source, conclusion)
+        _say_staircase(steps, unit, source, conclusion, is_exact=all(entry.prompt.is_exact for entry in good))
+        if good and all(entry.answer.cached_tokens is None for entry in good) and any(s.seen for s in steps):
+            conclusion.findings.append(
+                "the answers report no cached tokens; those above are counted by /metrics"
+            )
         conclusion.findings.append(_clock(good, steps, unit))
         return conclusion
 
@@ -110,7 +114,7 @@ class BoundaryExperiment:
 def _unit(good: Sequence[Measurement], target: Target) -> tuple[int, str]:
     if target.block_size is not None:
         return target.block_size, target.block_size_from
-    seen = {entry.answer.cached_tokens for entry in good} - {None, 0}
+    seen = {cached_of(entry) for entry in good} - {None, 0}
     common = math.gcd(*(value for value in seen if value))
     if len(seen) > 1 and common:
         return common, "inferred: the greatest common divisor of the hits seen"
@@ -119,7 +123,7 @@ def _unit(good: Sequence[Measurement], target: Target) -> tuple[int, str]:
 
 def _step(entries: Sequence[Measurement], unit: int) -> Step:
     shared = round(median([entry.planned for entry in entries]))
-    seen = tuple(e.answer.cached_tokens for e in entries if e.answer.cached_tokens is not None)
+    seen = tuple(cached for e in entries if (cached := cached_of(e)) is not None)
     times = ttft(entries)
     low, high = (times.low, times.high) if times else (None, None)
     return Step(
@@ -132,7 +136,9 @@ def _step(entries: Sequence[Measurement], unit: int) -> Step:
     )
 
 
-def _say_staircase(steps: Sequence[Step], unit: int, source: str, conclusion: Conclusion) -> None:
+def _say_staircase(
+    steps: Sequence[Step], unit: int, source: str, conclusion: Conclusion, *, is_exact: bool
+) -> None:
     told = [step for step in steps if step.seen]
     if not told:
         conclusion.findings.append(
@@ -146,6 +152,11 @@ def _say_staircase(steps: Sequence[Step], unit: int, source: str, conclusion: Co
     size = f"blocks of {unit} token{'s' if unit > 1 else ''} ({source})"
     if not any(value for step in told for value in step.seen):
         conclusion.findings.append("nothing was reused at any length: caching is off, or not reported")
+        conclusion.is_flagged = True
+    elif not is_exact:
+        conclusion.findings.append(
+            f"the shared lengths are estimates, so hits cannot be held against {size}: the server does not count tokens"
+        )
         conclusion.is_flagged = True
     elif off:
         wrong = ", ".join(f"{step.shared}→{_values(step)} instead of {step.ideal}" for step in off)
@@ -161,7 +172,7 @@ def _values(step: Step) -> str:
 
 def _clock(good: Sequence[Measurement], steps: Sequence[Step], unit: int) -> str:
     """Say how large a step of one block is in time, beside the width of the intervals."""
-    points = [(e.prompt_tokens - (e.answer.cached_tokens or 0), e.answer.ttft_s) for e in good]
+    points = [(e.prompt_tokens - (cached_of(e) or 0), e.answer.ttft_s) for e in good]
     timed = [(float(tokens), seconds) for tokens, seconds in points if seconds is not None]
     per_token = slope([x for x, _ in timed], [y for _, y in timed]) if timed else None
     widths = [

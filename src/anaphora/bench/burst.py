@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anaphora.bench.experiment import Bench, Conclusion, compare_texts, ms, ttft
+from anaphora.bench.experiment import Bench, Conclusion, compare_texts, length, ms, sum_cached, ttft
 from anaphora.bench.measurement import Answer, Log, Measurement
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import interleaved, median
 from anaphora.bench.target import Target
+
+_LARGEST_BLOCK = 128
+"""What each of the others may compute where nobody says how large a block is."""
 
 UNITS = (("one",), ("identical",), ("different",))
 
@@ -68,21 +71,29 @@ class BurstExperiment:
         conclusion = Conclusion()
         for arm in ("one", "identical", "different"):
             conclusion.findings.append(f"{arm}: time to first token {ms(ttft(log.good(arm)))}")
-        bursts = _rounds(log, "identical")
+        bursts = [entries for entries in _rounds(log, "identical") if len(entries) == self.concurrency]
         computed = [_computed(entries) for entries in bursts]
         by_counters = [_counted(entries) for entries in bursts]
-        limit = self.tokens + self.concurrency * targets[0].unit
+        tokens = length([entry for entries in bursts for entry in entries])
+        each = targets[0].block_size or min(_LARGEST_BLOCK, tokens // 2)
+        limit = tokens + self.concurrency * each
         told = [value for value in computed if value is not None]
         conclusion.details = {"computed": computed, "computed_by_counters": by_counters, "limit": limit}
+        share = "a block" if targets[0].block_size else f"{each:,}"
         if told:
             middle = median(told)
             conclusion.findings.append(
-                f"{self.concurrency} identical prompts of {self.tokens:,} tokens at once: {middle:,.0f} prompt tokens "
-                f"computed, {middle / self.tokens:.2f} of one prompt (one prompt and a block each would be {limit:,})"
+                f"{self.concurrency} identical prompts of {tokens:,} tokens at once: {middle:,.0f} prompt tokens "
+                f"computed{_source(bursts)}, {middle / tokens:.2f} of one prompt "
+                f"(one prompt and {share} each would be {limit:,})"
             )
             conclusion.is_flagged = middle > limit
         else:
-            conclusion.findings.append("the server reports no cached tokens: what was computed is unknown")
+            conclusion.findings.append(
+                "the server reports no cached tokens: what was computed is unknown"
+                if bursts
+                else "no burst was answered in full: what was computed is unknown"
+            )
             conclusion.is_flagged = True
         conclusion.equality = compare_texts([(group[0], entry) for group in bursts for entry in group[1:]])
         return conclusion
@@ -99,8 +110,13 @@ def _rounds(log: Log, arm: str) -> list[list[Measurement]]:
 
 
 def _computed(entries: Sequence[Measurement]) -> int | None:
-    known = [e.prompt_tokens - e.answer.cached_tokens for e in entries if e.answer.cached_tokens is not None]
-    return sum(known) if len(known) == len(entries) else None
+    cached = sum_cached(entries)
+    return None if cached is None else sum(entry.prompt_tokens for entry in entries) - cached
+
+
+def _source(bursts: Sequence[Sequence[Measurement]]) -> str:
+    is_reported = all(entry.answer.cached_tokens is not None for entries in bursts for entry in entries)
+    return "" if is_reported else " by /metrics"
 
 
 def _counted(entries: Sequence[Measurement]) -> float | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from anaphora.bench.client import again, request_body, stream
+from anaphora.bench.client import again, bearer, post, request_body, stream, total_s
 from anaphora.bench.counters import Reading, read_counters
-from anaphora.bench.frames import error_text
+from anaphora.bench.frames import count_of, error_text
 from anaphora.bench.measurement import Answer, Prompt
 from anaphora.bench.target import Access, Api, Target, Tokenize
 from anaphora.errors import TargetError
@@ -20,6 +20,7 @@ _USAGE = {"stream_options": {"include_usage": True}}
 _EXTRAS: tuple[dict[str, Any], ...] = (_USAGE | {"ignore_eos": True}, _USAGE, {})
 _PROBE = Prompt(text="Hello", num_tokens=1)
 _IDS = {"return_token_ids": True}
+_KEY_REFUSED = ("status 401", "status 403")
 _REFUSED = ("status 400", "status 404", "status 405", "status 422", "status 501")
 
 
@@ -32,7 +33,7 @@ async def connect(http: httpx.AsyncClient, access: Access) -> Target:
     props = await _get_json(http, "/props") or {}
     reading = await read_metrics(http)
     target = Target(
-        root=access.root,
+        root=access.shown_root,
         model=model,
         models=tuple(listed),
         name=str(version.get("name") or facts.get("owned_by") or "unknown"),
@@ -54,7 +55,7 @@ async def connect(http: httpx.AsyncClient, access: Access) -> Target:
 async def read_metrics(http: httpx.AsyncClient) -> Reading | None:
     """Return the server's counters, or None where it shows none."""
     try:
-        response = await again(lambda: http.get("/metrics"))
+        response = await again(lambda: http.get("/metrics"), total_s(http))
     except httpx.HTTPError:
         return None
     return read_counters(response.text) if response.status_code == 200 else None
@@ -63,14 +64,14 @@ async def read_metrics(http: httpx.AsyncClient) -> Reading | None:
 async def _list_models(http: httpx.AsyncClient, access: Access) -> dict[str, dict[str, Any]]:
     """Return what the server says of each model, by name."""
     try:
-        response = await http.get("/v1/models")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        response = await again(lambda: http.get("/v1/models"), total_s(http))
+    except httpx.HTTPError as error:
         raise TargetError(
-            f"no server answers at {access.root} ({error or type(error).__name__}); start it, or check --base-url"
+            f"no server answers at {access.shown_root} ({error or type(error).__name__}); start it, or check --base-url"
         ) from error
     if response.status_code in {401, 403}:
         raise TargetError(
-            f"{access.root} refuses the API key (status {response.status_code}); give one with --api-key"
+            f"{access.shown_root} refuses the API key (status {response.status_code}); give one with --api-key"
         )
     body = _json_of(response)
     data = body.get("data") if response.status_code == 200 and isinstance(body, dict) else None
@@ -82,7 +83,7 @@ async def _list_models(http: httpx.AsyncClient, access: Access) -> dict[str, dic
     if not listed and access.model is None:
         said = f"status {response.status_code}: {_why(body) or response.text[:120] or 'nothing'}"
         raise TargetError(
-            f"{access.root}/v1/models names no model ({said}); check --base-url, or name the model with --model"
+            f"{access.shown_root}/v1/models names no model ({said}); check --base-url, or name the model with --model"
         )
     return {str(entry["id"]): entry for entry in listed}
 
@@ -92,21 +93,28 @@ def _choose(models: tuple[str, ...], access: Access) -> str:
         return models[0]
     if models and access.model not in models:
         raise TargetError(
-            f"{access.root} serves no model {access.model!r}; it serves {', '.join(models[:8])}: choose one of them"
+            f"{access.shown_root} serves no model {access.model!r}; "
+            f"it serves {', '.join(models[:8])}: choose one of them"
         )
     return access.model
 
 
 def _context_of(model: dict[str, Any], props: dict[str, Any]) -> int | None:
-    settings = props.get("default_generation_settings") or {}
-    meta = model.get("meta") or {}
-    known = model.get("max_model_len") or settings.get("n_ctx") or meta.get("n_ctx_train")
-    return known if isinstance(known, int) else None
+    places = (
+        (model, "max_model_len"),
+        (props.get("default_generation_settings"), "n_ctx"),
+        (model.get("meta"), "n_ctx_train"),
+    )
+    return next((known for place, name in places if (known := count_of(place, name))), None)
 
 
 def _with_block_size(target: Target, access: Access, reading: Reading | None) -> Target:
     if access.block_size is not None:
-        return replace(target, block_size=access.block_size, block_size_from="--block-size")
+        told = reading.block_size if reading else None
+        source = (
+            "--block-size" if told in {None, access.block_size} else f"--block-size; /metrics says {told}"
+        )
+        return replace(target, block_size=access.block_size, block_size_from=source)
     if reading is not None and reading.block_size:
         return replace(target, block_size=reading.block_size, block_size_from="/metrics")
     return target
@@ -114,17 +122,18 @@ def _with_block_size(target: Target, access: Access, reading: Reading | None) ->
 
 async def _reset(http: httpx.AsyncClient, access: Access) -> str:
     """Return `yes`, `no (why)` or `unsupported`; what counts is what the body says."""
-    key = access.admin_api_key or access.api_key
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = bearer(access.admin_api_key or access.api_key)
     for path in ("/reset_prefix_cache", "/flush_cache"):
         try:
-            response = await http.post(path, headers=headers)
+            response = await again(partial(http.post, path, headers=headers), total_s(http))
         except httpx.HTTPError as error:
             return f"no ({error or type(error).__name__})"
         if response.status_code in {404, 405, 501}:
             continue
         body = _json_of(response)
-        is_reset = not (isinstance(body, dict) and body.get("success") is False)
+        if response.status_code == 200 and "html" in response.headers.get("content-type", ""):
+            continue  # a page for people, which some servers give for any path
+        is_reset = not isinstance(body, dict) or body.get("success", True) is True
         if response.status_code == 200 and is_reset:
             return "yes"
         return f"no (status {response.status_code}: {_why(body) or response.text[:120]})"
@@ -146,21 +155,23 @@ async def _probe(http: httpx.AsyncClient, target: Target, access: Access) -> Tar
             tried = replace(target, api=api, extra=extra)
             answer = await _ask(http, tried, access)
             if answer.failure is None:
-                return tried
+                return replace(tried, num_around=max(0, (answer.prompt_tokens or 0) - _PROBE.num_tokens))
             if not answer.failure.startswith(_REFUSED):
                 raise _useless(access, target, answer)
     raise _useless(access, target, answer)
 
 
 def _useless(access: Access, target: Target, answer: Answer | None) -> TargetError:
-    reason = answer.failure if answer else "no API was tried"
-    return TargetError(f"{access.root} does not complete a prompt for model {target.model!r}: {reason}")
+    reason = answer.failure if answer and answer.failure else "no API was tried"
+    if reason.startswith(_KEY_REFUSED):
+        return TargetError(f"{access.shown_root} refuses the API key ({reason}); give one with --api-key")
+    return TargetError(f"{access.shown_root} does not complete a prompt for model {target.model!r}: {reason}")
 
 
 async def _ask(http: httpx.AsyncClient, target: Target, access: Access, **more: Any) -> Answer:
     path = "/v1/chat/completions" if target.api == "chat" else "/v1/completions"
     body = request_body(target, _PROBE, 2) | more
-    return await stream(http, http.build_request("POST", path, json=body), access.timeout_s)
+    return await stream(http, post(http, path, body), access.timeout_s)
 
 
 async def _gives_token_ids(http: httpx.AsyncClient, target: Target, access: Access) -> bool:
@@ -180,7 +191,7 @@ async def _tokenize_shape(http: httpx.AsyncClient, target: Target) -> Tokenize |
         bodies = (("vllm", {"model": target.model, "messages": messages}),)
     for shape, body in bodies:
         try:
-            response = await again(partial(http.post, "/tokenize", json=body))
+            response = await again(partial(http.send, post(http, "/tokenize", body)), total_s(http))
         except httpx.HTTPError:
             return None
         found = _json_of(response)
@@ -191,7 +202,7 @@ async def _tokenize_shape(http: httpx.AsyncClient, target: Target) -> Tokenize |
 
 async def _get_json(http: httpx.AsyncClient, path: str) -> dict[str, Any] | None:
     try:
-        response = await http.get(path)
+        response = await again(lambda: http.get(path), total_s(http))
     except httpx.HTTPError:
         return None
     body = _json_of(response)
@@ -201,5 +212,5 @@ async def _get_json(http: httpx.AsyncClient, path: str) -> dict[str, Any] | None
 def _json_of(response: httpx.Response) -> Any:
     try:
         return response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -3,6 +3,7 @@
 Knows the names; how the text was fetched is not known here.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -43,9 +44,11 @@ def read_counters(text: str) -> Reading:
     block_size = None
     for name, labels, value in _SAMPLE.findall(text):
         try:
-            sums[name] = sums.get(name, 0.0) + float(value)
+            number = float(value)
         except ValueError:
             continue
+        if math.isfinite(number):
+            sums[name] = sums.get(name, 0.0) + number
         if name == "vllm:cache_config_info" and (found := _BLOCK_SIZE.search(labels)):
             block_size = int(found[1])
     return Reading(

@@ -53,33 +53,62 @@ class Verdict:
         }
 
 
-def timing(warm: Sequence[Measurement], control: Sequence[Measurement], share: float) -> Timing:
+def timing(
+    warm: Sequence[Measurement],
+    control: Sequence[Measurement],
+    share: float,
+    short: Sequence[Measurement] = (),
+) -> Timing:
     """Return whether warm requests are faster than the controls.
 
-    `share` is the part of the prompt that would be reused: "no" needs proof that less than half of it was saved.
+    `share` is the part of the prompt that would be reused, `short` are never-seen prompts of a few tokens. "No" needs
+    proof that less than half of what computing that part takes was saved, and so that computing it takes time at all:
+    where a short prompt waits as long as a long one, the clock cannot tell.
     """
     fast, slow = first_tokens_s(warm), first_tokens_s(control)
     ratio = ratio_interval(fast, slow) if fast and slow else None
     if ratio is None:
         return Timing("cannot tell", None, None)
     p_value = rank_test([median(group) for group in fast], [median(group) for group in slow])
-    if p_value < SIGNIFICANT and ratio[1] < 1:
+    if p_value <= SIGNIFICANT and ratio[1] < 1:
         return Timing("yes", ratio, p_value)
-    return Timing("no" if ratio[0] > 1 - share / 2 else "cannot tell", ratio, p_value)
+    worth = share * _prefill_share(short, control)
+    return Timing("no" if worth and ratio[0] > 1 - worth / 2 else "cannot tell", ratio, p_value)
+
+
+def _prefill_share(short: Sequence[Measurement], control: Sequence[Measurement]) -> float:
+    """Return the least part of the controls' time that computing their prompts takes, 0 where it cannot be seen."""
+    floor, whole = first_tokens_s(short), first_tokens_s(control)
+    ratio = ratio_interval(floor, whole) if floor and whole else None
+    if (
+        ratio is None
+        or rank_test(*([median(group) for group in groups] for groups in (floor, whole))) > SIGNIFICANT
+    ):
+        return 0.0
+    return max(0.0, 1 - ratio[1])
 
 
 def judge(
-    warm: Sequence[Measurement], never_seen: Sequence[Measurement], by_clock: Timing, unit: int
+    warm: Sequence[Measurement],
+    never_seen: Sequence[Measurement],
+    by_clock: Timing,
+    unit: int,
+    around: int = 0,
 ) -> Verdict:
-    """Return the verdict; `never_seen` are the requests that nothing can be cached for."""
+    """Return the verdict; `never_seen` are the requests that nothing can be cached for.
+
+    `around` is how much a server puts around every text, where it does not say which part of that comes first.
+    """
     reported = _said([entry.answer.cached_tokens for entry in warm], unit)
     counters = _said([entry.counters.cached_tokens if entry.counters else None for entry in warm], unit)
     told = {reported, counters} - {"silent"}
     disagreements = list(_contradictions(reported, counters, by_clock))
-    if wrong := [e for e in never_seen if (e.answer.cached_tokens or 0) > min(e.planned, e.prompt_tokens)]:
+    if wrong := [
+        e for e in never_seen if (e.answer.cached_tokens or 0) > min(max(e.planned, around), e.prompt_tokens)
+    ]:
         disagreements.append(
             f"{len(wrong)} of {len(never_seen)} never-seen prompts are reported as cached "
-            f"({wrong[0].answer.cached_tokens:,} tokens), which cannot be"
+            f"({wrong[0].answer.cached_tokens:,} tokens): they were sent before, or the report is wrong"
         )
     return Verdict(_caching(told, by_clock.says), reported, counters, by_clock, tuple(disagreements))
 

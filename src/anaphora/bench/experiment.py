@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from anaphora.bench.measurement import Log, Measurement, first_tokens_s
 from anaphora.bench.session import Session
-from anaphora.bench.statistics import Spread, spread
+from anaphora.bench.statistics import Spread, median, spread
 from anaphora.bench.target import Target
 from anaphora.errors import ConfigError
 
@@ -125,13 +125,42 @@ def ttft(entries: Sequence[Measurement]) -> Spread | None:
     return spread(first_tokens_s(entries))
 
 
+def cached_of(entry: Measurement) -> int | None:
+    """Return how many tokens of a prompt were found cached: by the answer, else by the counters, else None."""
+    if entry.answer.cached_tokens is not None:
+        return entry.answer.cached_tokens
+    counted = entry.counters.cached_tokens if entry.counters else None
+    return None if counted is None else round(counted)
+
+
+def sum_cached(entries: Sequence[Measurement]) -> int | None:
+    """Return the sum of what was found cached, or None when nobody says it of one of them."""
+    known = [cached for entry in entries if (cached := cached_of(entry)) is not None]
+    return sum(known) if known and len(known) == len(entries) else None
+
+
 def share_cached(entries: Sequence[Measurement]) -> float | None:
-    """Return the hit rate that the answers report, weighted by tokens, or None when one says nothing."""
-    known = [e.answer.cached_tokens for e in entries if e.answer.cached_tokens is not None]
-    total = sum(entry.prompt_tokens for entry in entries)
-    return sum(known) / total if entries and total and len(known) == len(entries) else None
+    """Return the hit rate, weighted by tokens, or None when nobody says it of one of them."""
+    cached, total = sum_cached(entries), sum(entry.prompt_tokens for entry in entries)
+    return None if cached is None or not total else cached / total
 
 
-def percent(share: float | None) -> str:
-    """Return a share for people."""
-    return "not reported" if share is None else f"{share:.1%}"
+def hit_rate(entries: Sequence[Measurement]) -> str:
+    """Return the hit rate for people, with its source where that is not the answers."""
+    share = share_cached(entries)
+    if share is None:
+        return "not reported"
+    is_reported = all(entry.answer.cached_tokens is not None for entry in entries)
+    return f"{share:.1%}" if is_reported else f"{share:.1%} by /metrics"
+
+
+def at_hit_rate(entries: Sequence[Measurement]) -> str:
+    """Return the hit rate as the condition of a figure."""
+    return "at a hit rate " + (
+        "that nobody reports" if share_cached(entries) is None else f"of {hit_rate(entries)}"
+    )
+
+
+def length(entries: Sequence[Measurement]) -> int:
+    """Return the middle length of some prompts in tokens."""
+    return round(median([entry.prompt_tokens for entry in entries])) if entries else 0

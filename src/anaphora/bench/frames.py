@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
+MAX_COUNT = 2**40
+"""No request has so many tokens; what is above is no count."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ def read_stream(chunks: Sequence[tuple[float, bytes]]) -> Transcript:
             break
         try:
             event = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             transcript.error = f"an event of the stream is not JSON: {data[:80]!r}"
             break
         if isinstance(event, dict):
@@ -106,6 +108,8 @@ def cached_tokens_of(usage: Json | None) -> int | None:
 
 
 def count_of(value: Any, name: str) -> int | None:
-    """Return a count of an object of the wire, or None when it is not there or no number."""
+    """Return a count of an object of the wire, or None when it is not there or cannot be one."""
     count = value.get(name) if isinstance(value, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) else None
+    if not isinstance(count, int) or isinstance(count, bool):
+        return None
+    return count if 0 <= count <= MAX_COUNT else None

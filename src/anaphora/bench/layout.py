@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anaphora.bench.evidence import timing
-from anaphora.bench.experiment import Bench, Conclusion, ms, percent, share_cached, ttft
+from anaphora.bench.experiment import Bench, Conclusion, hit_rate, length, ms, share_cached, ttft
 from anaphora.bench.measurement import Log, Prompt
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import interleaved
@@ -74,20 +74,22 @@ class LayoutExperiment:
         conclusion = Conclusion(details={"hit_rates": shares})
         for arm in ("first", "last"):
             conclusion.findings.append(
-                f"time of day {arm}: hit rate {percent(shares[arm])}, time to first token {ms(ttft(arms[arm]))}"
+                f"time of day {arm}: hit rate {hit_rate(arms[arm])}, time to first token {ms(ttft(arms[arm]))}"
             )
         conclusion.findings.append(f"never seen: time to first token {ms(ttft(arms['control']))}")
         by_clock = timing(arms["last"], arms["first"], 1.0)
-        if by_clock.says == "yes" and by_clock.ratio:
+        beside = timing(arms["last"], arms["control"], 1.0)
+        if by_clock.says == beside.says == "yes" and by_clock.ratio:
             low, high = by_clock.ratio
-            first, last = percent(shares["first"]), percent(shares["last"])
+            first, last = hit_rate(arms["first"]), hit_rate(arms["last"])
             conclusion.claims.append(
                 f"with the value last (hit rate {last}), the first token takes {low:.3f} to {high:.3f} of the time "
-                f"with the value first ({first}), on prompts of {self.tokens:,} tokens, one request at a time"
+                f"with the value first ({first}), on prompts of {length(arms['last']):,} tokens, one request at a time"
             )
         else:
             conclusion.findings.append(
-                f"no gain is claimed, since last is not clearly below first ({by_clock.figures})"
+                f"no gain is claimed, since last is not clearly below first ({by_clock.figures}) "
+                f"and never seen ({beside.figures})"
             )
             conclusion.is_flagged = True
         conclusion.details["last_to_first"] = by_clock.ratio

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Phase = Literal["prime", "measure"]
+Phase = Literal["prime", "measure", "probe"]
+"""Filling the cache, measuring, and asking what helps to read the measured times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class Answer:
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per output token after the first; None for a single one."""
-        if self.ttft_s is None or self.completion_tokens is None or self.completion_tokens < 2:
+        """Seconds per output token after the first; None for a single one, or where all came in one piece."""
+        if not self.gaps_s or self.completion_tokens is None or self.completion_tokens < 2:
             return None
         return sum(self.gaps_s) / (self.completion_tokens - 1)
 
@@ -139,7 +140,7 @@ class Log:
 
     @property
     def measured(self) -> list[Measurement]:
-        """Those that count: not the priming ones."""
+        """Those that count: not the priming ones, nor the probes."""
         return [entry for entry in self.entries if entry.phase == "measure"]
 
     def good(self, *arms: str) -> list[Measurement]:

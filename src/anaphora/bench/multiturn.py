@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anaphora.bench.experiment import Bench, Conclusion, ms, percent, share_cached, ttft
+from anaphora.bench.experiment import Bench, Conclusion, cached_of, hit_rate, ms, ttft
 from anaphora.bench.measurement import Log, Measurement, Prompt
 from anaphora.bench.session import Plan
+from anaphora.bench.statistics import median
 from anaphora.bench.target import Target
 
 _IDS = {"return_token_ids": True}
+_TOLERATED = 0.1
+"""Of the length: a chat of several messages has more around them than one of a single one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class MultiturnExperiment:
             said.append(("user", " ".join(prompts.words(self.tokens))))
             prompt = await self._spoken(bench, said, is_chat=is_chat)
             sent = await session.send(prompt, self._plan("text", number, turn, planned))
-            control = await prompts.fresh(sent.prompt_tokens)
+            control = await prompts.fresh(sent.prompt_tokens if prompt.is_exact else prompt.num_tokens)
             await session.send(control, self._plan("control", number, turn, prompts.head_tokens))
             if not sent.is_good:
                 return
@@ -95,7 +98,14 @@ class MultiturnExperiment:
             planned = _written(sent)
 
     def _plan(self, arm: str, number: int, turn: int, planned: int) -> Plan:
-        return Plan(arm=arm, number=number, axis=turn, planned=planned, max_tokens=self.output_tokens)
+        return Plan(
+            arm=arm,
+            number=number,
+            axis=turn,
+            planned=planned,
+            max_tokens=self.output_tokens,
+            is_counted=turn > 1 and arm != "control",
+        )
 
     def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say how much of the conversation each turn found, and what is lost by replaying text."""
@@ -104,10 +114,11 @@ class MultiturnExperiment:
         text, ids = log.good("text"), log.good("ids")
         later = [entry for entry in text if entry.axis > 1]
         conclusion.findings.append(
-            f"text replayed, turns 2 and later: hit rate {percent(share_cached(later))}, achieved ÷ achievable "
+            f"text replayed, turns 2 and later: hit rate {hit_rate(later)}, achieved ÷ achievable "
             f"{_achieved(later, unit)}, time to first token {ms(ttft(later))}"
         )
         control = [entry for entry in log.good("control") if entry.axis > 1]
+        conclusion.doubts += _lengths(later, control)
         conclusion.findings.append(
             f"never-seen prompts of the same lengths: time to first token {ms(ttft(control))}"
         )
@@ -119,7 +130,7 @@ class MultiturnExperiment:
             return conclusion
         later_ids = [entry for entry in ids if entry.axis > 1]
         conclusion.findings.append(
-            f"ids replayed, turns 2 and later: hit rate {percent(share_cached(later_ids))}, achieved ÷ achievable "
+            f"ids replayed, turns 2 and later: hit rate {hit_rate(later_ids)}, achieved ÷ achievable "
             f"{_achieved(later_ids, unit)}"
         )
         lost = [_lost(entries, unit) for entries in (later, later_ids)]
@@ -141,17 +152,25 @@ def _reuse(entry: Measurement, unit: int) -> int:
 
 
 def _achieved(entries: Sequence[Measurement], unit: int) -> str:
-    known = [entry for entry in entries if entry.answer.cached_tokens is not None]
+    known = [entry for entry in entries if cached_of(entry) is not None]
     best = sum(_reuse(entry, unit) for entry in known)
-    return f"{sum(e.answer.cached_tokens or 0 for e in known) / best:.3f}" if best else "unknown"
+    return f"{sum(cached_of(entry) or 0 for entry in known) / best:.3f}" if best else "unknown"
+
+
+def _lengths(text: Sequence[Measurement], control: Sequence[Measurement]) -> list[str]:
+    """Times can be laid side by side only where the prompts are about as long."""
+    lengths = [_mean([entry.prompt_tokens for entry in entries]) for entries in (text, control)]
+    if lengths[0] is None or lengths[1] is None or abs(lengths[0] - lengths[1]) <= _TOLERATED * lengths[0]:
+        return []
+    return [f"prompts differ in length: text {lengths[0]:,.0f}, control {lengths[1]:,.0f}"]
 
 
 def _lost(entries: Sequence[Measurement], unit: int) -> float | None:
     """Return the tokens per turn that could have been reused and were not."""
-    known = [e for e in entries if e.answer.cached_tokens is not None]
+    known = [e for e in entries if cached_of(e) is not None]
     if not known:
         return None
-    return sum(_reuse(e, unit) - (e.answer.cached_tokens or 0) for e in known) / len(known)
+    return sum(_reuse(e, unit) - (cached_of(e) or 0) for e in known) / len(known)
 
 
 def _by_turn(log: Log, unit: int) -> list[dict[str, Any]]:
@@ -167,8 +186,8 @@ def _by_turn(log: Log, unit: int) -> list[dict[str, Any]]:
                     "turn": turn,
                     "prompt_tokens": _mean([e.prompt_tokens for e in entries]),
                     "achievable": _mean([_reuse(e, unit) for e in entries]),
-                    "cached_tokens": _mean([e.answer.cached_tokens for e in entries]),
-                    "ttft_ms": None if not times else sorted(times)[len(times) // 2] * 1000,
+                    "cached_tokens": _mean([cached_of(e) for e in entries]),
+                    "ttft_ms": median(times) * 1000 if times else None,
                 }
             )
     return rows

@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import IO, Any
 
 from anaphora.errors import TargetError
 
@@ -26,22 +27,24 @@ def on_and_off(
 @contextmanager
 def _served(command: Sequence[str], model: str | None, flag: str) -> Iterator[str]:
     argv = [*command, "serve", *([model] if model else []), "--port", "0", "--json", flag]
-    # In a session of its own, so that Ctrl-C stops the measuring first and the server after it.
-    process = subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield _url_of(process, flag)
-    finally:
-        process.terminate()
+    # A file, since nobody reads along: a pipe would be full one day, and the server would wait for ever.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        # In a session of its own, so that Ctrl-C stops the measuring first and the server after it.
+        process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
+        )
         try:
-            process.communicate(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            yield _url_of(process, flag, said)
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
 
 
-def _url_of(process: subprocess.Popen[str], flag: str) -> str:
+def _url_of(process: subprocess.Popen[str], flag: str, said: IO[str]) -> str:
     """Wait for the start screen, which comes once the server answers, and return the URL on it."""
     line = process.stdout.readline() if process.stdout else ""
     try:
@@ -49,8 +52,9 @@ def _url_of(process: subprocess.Popen[str], flag: str) -> str:
         return str(facts["url"])
     except (ValueError, KeyError) as error:
         process.terminate()
-        _, said = process.communicate(timeout=_STOP_S)
-        last = said.strip().splitlines()[-1:] or [line.strip() or "nothing was said"]
+        process.communicate(timeout=_STOP_S)
+        said.seek(0)
+        last = said.read().strip().splitlines()[-1:] or [line.strip() or "nothing was said"]
         raise TargetError(
             f"`anaphora serve {flag}` did not start: {last[0].removeprefix('error: ')}"
         ) from error

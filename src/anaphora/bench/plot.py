@@ -33,6 +33,8 @@ def check_plot(path: Path) -> None:
         raise ConfigError(f"--plot {path} ends in {path.suffix or 'nothing'}, but must end in .png or .svg")
     if not path.parent.is_dir():
         raise ConfigError(f"--plot {path} cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ConfigError(f"--plot {path} cannot be written: it is a folder; name a file in it")
     load_matplotlib()
 
 
@@ -53,7 +55,7 @@ def draw(report: Report, path: Path) -> None:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         _DRAWERS.get(report.experiment, _draw_arms)(figure, report)
-        figure.suptitle(_title(report), fontsize=9, x=0.01, ha="left")
+        figure.suptitle(_title(report), fontsize=9, x=0.01, ha="left", parse_math=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         figure.savefig(path, dpi=130, metadata=metadata)
 
@@ -63,7 +65,8 @@ def _title(report: Report) -> str:
     state = " · PARTIAL" if report.partial else ""
     verdict = "comparable" if report.is_comparable else "not comparable, see the table"
     what = f"{target.name} {target.version or ''} · {target.model} · {report.loop}"
-    return f"{report.experiment} · {what} · {verdict}{state}"
+    title = f"{report.experiment} · {what} · {verdict}{state}"
+    return "".join(sign if sign.isprintable() else "?" for sign in title)
 
 
 def _draw_arms(figure: "Figure", report: Report) -> None:

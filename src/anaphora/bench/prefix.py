@@ -7,9 +7,10 @@ from anaphora.bench.evidence import TEST, Timing, Verdict, judge, timing
 from anaphora.bench.experiment import (
     Bench,
     Conclusion,
+    at_hit_rate,
     compare_texts,
+    length,
     ms,
-    percent,
     share_cached,
     ttft,
 )
@@ -20,6 +21,7 @@ from anaphora.bench.target import Target
 
 UNITS = (("cold",), ("warm", "warm", "control"))
 TOLERATED_BIAS = 0.15
+_SHORT_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class PrefixExperiment:
 
     @property
     def num_requests(self) -> int:
-        """A priming one, and four measured ones a round."""
+        """A priming one, and four measured ones a round; without those that follow where the clock says nothing."""
         return self.rounds * 5
 
     @property
@@ -66,13 +68,30 @@ class PrefixExperiment:
             await bench.session.send(
                 prompt, Plan(arm=arm, number=number, planned=planned, max_tokens=self.output_tokens)
             )
+        if timing(bench.log.good("warm"), bench.log.good("control"), 1.0).says != "yes":
+            await self._probe(bench)
+
+    async def _probe(self, bench: Bench) -> None:
+        """Ask what a prompt costs that is hardly there: only then may the clock say that nothing is saved."""
+        for number in range(self.rounds):
+            short = await bench.session.prompts.fresh(_SHORT_TOKENS)
+            plan = Plan(
+                arm="short",
+                number=number,
+                planned=bench.session.prompts.head_tokens,
+                max_tokens=self.output_tokens,
+                phase="probe",
+            )
+            await bench.session.send(short, plan)
 
     def conclude(self, log: Log, targets: Sequence[Target]) -> Conclusion:
         """Say whether prefixes are cached, who says so, and what it is worth."""
         warm, cold, control = log.good("warm"), log.good("cold"), log.good("control")
         share = share_cached(warm)
-        by_clock = timing(warm, control, share or 1.0)
-        verdict = judge(warm, [*cold, *control], by_clock, targets[0].unit)
+        short = [entry for entry in log if entry.phase == "probe" and entry.is_good]
+        by_clock = timing(warm, control, share or 1.0, short)
+        around = 0 if warm and warm[0].prompt.is_exact else targets[0].num_around
+        verdict = judge(warm, [*cold, *control], by_clock, targets[0].unit, around)
         primes = {entry.number: entry for entry in log if entry.phase == "prime"}
         conclusion = Conclusion(
             findings=[_headline(verdict)],
@@ -105,10 +124,7 @@ def _headline(verdict: Verdict) -> str:
 def _say_worth(log: Log, by_clock: Timing, conclusion: Conclusion) -> None:
     """State the times, and a gain only where warm beats the control, with all that it depends on."""
     warm, control = log.good("warm"), log.good("control")
-    facts = (
-        f"at a hit rate of {percent(share_cached(warm))} on prompts of {warm[0].prompt_tokens:,} tokens, "
-        "one request at a time"
-    )
+    facts = f"{at_hit_rate(warm)} on prompts of {length(warm):,} tokens, one request at a time"
     times = f"warm {ms(ttft(warm))}, control {ms(ttft(control))}"
     conclusion.findings.append(f"time to first token {facts}: {times}")
     if by_clock.says == "yes" and by_clock.ratio:
@@ -117,6 +133,11 @@ def _say_worth(log: Log, by_clock: Timing, conclusion: Conclusion) -> None:
     else:
         conclusion.findings.append(
             f"no gain is claimed, since warm is not clearly below control ({by_clock.figures})"
+        )
+    if short := [entry for entry in log if entry.phase == "probe" and entry.is_good]:
+        conclusion.findings.append(
+            f"a never-seen prompt of {length(short):,} tokens takes {ms(ttft(short))}: only what longer ones take "
+            "beyond that can be saved"
         )
 
 

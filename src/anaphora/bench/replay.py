@@ -8,18 +8,20 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anaphora.bench.counters import delta
-from anaphora.bench.experiment import Bench, Conclusion, ms, percent, share_cached, ttft
+from anaphora.bench.counters import Reading, delta
+from anaphora.bench.experiment import Bench, Conclusion, hit_rate, ms, share_cached, ttft
 from anaphora.bench.measurement import Answer, CounterDelta, Log, Measurement, Prompt
 from anaphora.bench.session import Plan, Session
 from anaphora.bench.summary import achievable
 from anaphora.bench.target import Target
 from anaphora.bench.workloads import PromptMaker
+from anaphora.errors import ConfigError
 
 ABANDONED = "abandoned, because the run was broken off"
 _LONGEST = 4096
 """Tokens of the longest request, unless a scale is given: a replay should end in minutes on a small machine."""
 
+_LAST_LOOK_S = 5.0
 _ROOM = 64
 """Tokens of the context that are left free for what a server puts around a prompt."""
 
@@ -77,6 +79,11 @@ class ReplayExperiment:
         if self.scale is not None:
             return self.scale
         longest = max(request.input_tokens + request.output_tokens for request in self.requests)
+        if target.max_model_len is not None and target.max_model_len <= _ROOM:
+            raise ConfigError(
+                f"{target.model} has a context of {target.max_model_len:,} tokens, too few for a replay; "
+                "choose another model, or give --scale"
+            )
         context = _LONGEST if target.max_model_len is None else target.max_model_len - _ROOM
         # Words that are two tokens in some tokenizers must fit too where the server does not count.
         room = min(_LONGEST, context / (1 if target.tokenize else 2))
@@ -95,8 +102,7 @@ class ReplayExperiment:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            sent = sum(entry.answer.prompt_tokens or 0 for entry in bench.log)
-            _share_counters(bench.log, delta(before, await session.read(), sent))
+            await _share_counters(session, before)
 
     async def ready(self, session: Session) -> list[Scheduled]:
         """Return the requests as prompts, each with what an endless cache would have of it when it comes."""
@@ -136,7 +142,8 @@ class ReplayExperiment:
             f"lengths × {scale:.4f}; time to first token {ms(ttft(good))}"
         )
         for name, entries in (("all", good), ("last half", half)):
-            conclusion.findings.append(f"{name}: {_rates(entries, targets[0].unit)}")
+            is_whole = len(entries) == len(good)
+            conclusion.findings.append(f"{name}: {_rates(entries, targets[0].unit, is_whole=is_whole)}")
         worst = max((entry.queue_s for entry in good), default=0.0)
         conclusion.findings.append(f"the client sent each request at most {worst * 1000:,.1f} ms late")
         conclusion.details["requests_in_last_half"] = len(half)
@@ -159,8 +166,20 @@ async def _send_at(session: Session, request: Scheduled, start: float) -> None:
     session.check()
 
 
-def _share_counters(log: Log, moved: CounterDelta | None) -> None:
-    """Enter how far the counters went over the whole run with its first request, and nothing with the others."""
+async def _share_counters(session: Session, before: Reading | None) -> None:
+    """Enter how far the counters went over the whole run with its first request, and nothing with the others.
+
+    Where a request failed nobody knows what was counted of it, and a server that hangs is not waited for.
+    """
+    log = session.log
+    if not all(entry.is_good for entry in log):
+        return
+    try:
+        async with asyncio.timeout(_LAST_LOOK_S):
+            after = await session.read()
+    except TimeoutError:
+        return
+    moved = delta(before, after, sum(entry.answer.prompt_tokens or 0 for entry in log))
     if moved is None:
         return
     still = CounterDelta(0.0, 0.0)
@@ -178,13 +197,17 @@ def _words(
     return words[:num_words]
 
 
-def _rates(entries: Sequence[Measurement], unit: int) -> str:
+def _rates(entries: Sequence[Measurement], unit: int, *, is_whole: bool) -> str:
+    """Return hit rates; the counters, which ran over the whole, say nothing of a part."""
     tokens = sum(entry.prompt_tokens for entry in entries)
     best = sum(achievable(entry, unit) for entry in entries)
     if not tokens:
         return "no request was answered"
-    told = share_cached(entries)
-    text = f"hit rate {percent(told)}, an endless cache {best / tokens:.1%}"
+    is_told = is_whole or all(entry.answer.cached_tokens is not None for entry in entries)
+    told = share_cached(entries) if is_told else None
+    text = (
+        f"hit rate {hit_rate(entries) if is_told else 'not reported'}, an endless cache {best / tokens:.1%}"
+    )
     if told is not None and best:
         text += f", achieved ÷ achievable {told * tokens / best:.3f}"
     return text

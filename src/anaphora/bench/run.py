@@ -11,7 +11,7 @@ import httpx
 
 from anaphora.bench.client import Client, open_http
 from anaphora.bench.connect import connect
-from anaphora.bench.experiment import Bench, Conclusion, Experiment, check_fits
+from anaphora.bench.experiment import Bench, Conclusion, Experiment, cached_of, check_fits
 from anaphora.bench.identity import describe_client
 from anaphora.bench.measurement import Log
 from anaphora.bench.report import Report
@@ -23,7 +23,7 @@ from anaphora.bench.workloads import PromptMaker
 from anaphora.errors import TargetError
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
-INTERRUPTED = "interrupted by Ctrl-C"
+INTERRUPTED = "interrupted"
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ def run_experiment(
     accesses: Sequence[Access],
     seed: int,
     *,
+    is_new_seed: bool = True,
     progress: Progress = lambda _done: None,
     run: Runner = asyncio.run,
     transport: httpx.AsyncBaseTransport | None = None,
@@ -59,7 +60,23 @@ def run_experiment(
         if not len(found.log):
             raise
         partial = str(error)
-    return _report(experiment, seed, found, client, partial)
+    report = _report(experiment, seed, found, client, partial)
+    if not is_new_seed:
+        report.conclusion.doubts += _old_seed(found)
+    return report
+
+
+def _old_seed(found: _Found) -> list[str]:
+    """A seed that is given may have been used before; whether its prompts were, only a server that counts can say."""
+    is_silent = all(cached_of(entry) is None for entry in found.log)
+    if is_silent and any(target.reset != "yes" for target in found.targets):
+        return [
+            (
+                "the seed was given, the cache was not reset, and the server reports no reuse: "
+                "the prompts may have been sent before"
+            )
+        ]
+    return []
 
 
 async def _measure(
@@ -82,6 +99,8 @@ async def _measure(
             found.targets.append(target)
             found.lengths = f"by {counter.source}" if counter.is_exact else counter.source
             sessions.append(Session(Client(http, target, access.timeout_s), prompts, found.log, progress))
+        for session in sessions:
+            await session.start()
         order = random.Random(f"{seed}:order")
         await experiment.measure(Bench(sessions, found.log, order))
 

@@ -19,11 +19,13 @@ Progress = Callable[[int], None]
 MAX_FAILURES_IN_A_ROW = 3
 _SETTLE_S = 0.05
 _MAX_SETTLES = 40
+_MAX_LATE_READS = 20
+_START_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a request is for."""
+    """What a request is for; `is_counted` says that `planned` is in the server's own tokens already."""
 
     arm: str
     number: int = 0
@@ -31,6 +33,7 @@ class Plan:
     axis: int = 0
     max_tokens: int = 1
     phase: Phase = "measure"
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,24 @@ class Session:
         self.log = log
         self._progress = progress
         self._failures = 0
+        self._waits_for_counters = True
 
     @property
     def target(self) -> Target:
         """The server's facts."""
         return self.client.target
 
+    async def start(self) -> None:
+        """Let the server count what it was asked so far, before anything is measured."""
+        if self.target.has_metrics:
+            await asyncio.sleep(_START_S)
+
     async def send(self, prompt: Prompt, plan: Plan, **more: Any) -> Measurement:
         """Send one prompt while nothing else runs, between two readings of the counters."""
         await self.client.touch()
         before = await self.read()
         answer = await self.client.complete(prompt, plan.max_tokens, **more)
-        counters = delta(before, await self.read(), answer.prompt_tokens)
+        counters = await self._moved(before, answer.prompt_tokens)
         entry = self.record(prompt, plan, answer, counters)
         self.check()
         return entry
@@ -80,7 +89,7 @@ class Session:
             number=plan.number,
             phase=plan.phase,
             prompt=prompt,
-            planned=plan.planned,
+            planned=_in_tokens(plan, prompt, answer),
             axis=plan.axis,
             max_tokens=plan.max_tokens,
             answer=answer,
@@ -110,7 +119,26 @@ class Session:
         before = await self.read()
         answers = await asyncio.gather(*(self.client.complete(prompt, max_tokens) for prompt in prompts))
         sent = sum(answer.prompt_tokens or 0 for answer in answers)
-        return Together(answers, delta(before, await self.read(), sent))
+        counters = await self._moved(before, sent)
+        # The server may have counted a part of what failed, so that the sum stands for nothing that is known.
+        has_failed = any(answer.failure is not None for answer in answers)
+        return Together(answers, None if has_failed else counters)
+
+    async def _moved(self, before: Reading | None, sent_tokens: int | None) -> CounterDelta | None:
+        """Return how far the counters went; some servers count a moment after they have answered."""
+        for _ in range(_MAX_LATE_READS):
+            found = delta(before, await self.read(), sent_tokens)
+            counted = None if found is None else found.prompt_tokens
+            if (
+                sent_tokens is None
+                or counted is None
+                or counted >= sent_tokens
+                or not self._waits_for_counters
+            ):
+                return found
+            await asyncio.sleep(_SETTLE_S)
+        self._waits_for_counters = False  # it counts something else than what it answers
+        return found
 
     def record_together(self, prompts: Sequence[Prompt], plans: Sequence[Plan], found: Together) -> None:
         """Write down what came of `together`; the way of the counters goes to the first request."""
@@ -130,3 +158,10 @@ class Session:
     async def read(self) -> Reading | None:
         """Return the server's counters, or None where it shows none."""
         return await read_metrics(self.client.http) if self.target.has_metrics else None
+
+
+def _in_tokens(plan: Plan, prompt: Prompt, answer: Answer) -> int:
+    """Return planned reuse in the server's tokens; where it does not count before, words were planned."""
+    if plan.is_counted or prompt.is_exact or answer.prompt_tokens is None or not prompt.num_tokens:
+        return plan.planned
+    return round(plan.planned * answer.prompt_tokens / prompt.num_tokens)

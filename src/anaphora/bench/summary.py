@@ -12,6 +12,9 @@ _LARGEST_FLOOR = 128
 """What rounding down may cost where nobody says how large a block is: no server is known to use larger ones."""
 
 
+_TOLERATED_ESTIMATE = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
     """What is known of one arm. Token sums are over its complete requests; None is what nobody said."""
@@ -79,14 +82,15 @@ def _sum(values: Sequence[float | None]) -> int | None:
 
 def doubts(log: Log, target: Target, *, same_length: bool, as_planned: bool) -> list[str]:
     """Return the reasons, common to all experiments, not to compare the arms."""
-    found = [*_failures(log), *_foreign(log)]
+    found = [*_failures(log), *_foreign(log), *_impossible(log)]
     if as_planned:
         found += _planned_and_seen(log, target)
+        found += _seen_before(log, target)
     if not log.good():
         found.append("no request was answered")
     if same_length:
         found += _lengths(log, target.unit)
-    if any(not entry.prompt.is_exact and entry.answer.prompt_tokens is None for entry in log):
+    if any(not entry.prompt.is_exact and entry.answer.prompt_tokens is None for entry in log.good()):
         found.append("prompt lengths are estimates: the server neither counts tokens nor reports usage")
     return found
 
@@ -118,6 +122,34 @@ def _planned_and_seen(log: Log, target: Target) -> list[str]:
     return found
 
 
+def _seen_before(log: Log, target: Target) -> list[str]:
+    """Where lengths are estimates, reuse of never-seen prompts that no head common to all can explain."""
+    prompts = [e for e in log.good() if not e.prompt.is_exact and not e.planned]
+    limit = target.num_around + target.unit
+    wrong = [e for e in prompts if (e.answer.cached_tokens or 0) > limit]
+    if not wrong:
+        return []
+    return [
+        (
+            f"{len(wrong)} of {len(prompts)} never-seen prompts are reported as cached "
+            f"({wrong[0].answer.cached_tokens:,} tokens)"
+        )
+    ]
+
+
+def _impossible(log: Log) -> list[str]:
+    wrong = [e for e in log.good() if (e.answer.cached_tokens or 0) > e.prompt_tokens]
+    if not wrong:
+        return []
+    cached, tokens = wrong[0].answer.cached_tokens, wrong[0].prompt_tokens
+    return [
+        (
+            f"{len(wrong)} answers report more cached tokens than their prompts have ({cached:,} of {tokens:,}): "
+            "what this server reports is not reuse"
+        )
+    ]
+
+
 def _as_planned(entry: Measurement, unit: int, floor: int) -> bool:
     seen = entry.answer.cached_tokens or 0
     return achievable(entry, unit) - floor <= seen <= min(entry.planned, entry.prompt_tokens)
@@ -132,6 +164,8 @@ def _foreign(log: Log) -> list[str]:
     ]
     known = [(counted, sent) for counted, sent in pairs if counted is not None and sent is not None]
     extra = sum(counted - sent for counted, sent in known)
+    if any(counted < 0 for counted, _ in known):
+        return ["the server's counters went back: it was started anew, or there are several that take turns"]
     if extra > 0:
         return [
             f"the server's counters moved by {extra:,.0f} prompt tokens more than was sent: others use the server too"
@@ -149,7 +183,11 @@ def _lengths(log: Log, unit: int) -> list[str]:
         for arm in dict.fromkeys(e.arm for e in log.good())
     }
     found = []
-    if lengths and max(lengths.values()) - min(lengths.values()) > max(unit, 4):
+    longest = max(lengths.values(), default=0)
+    # Words of several tokens cannot be counted out beforehand where the server does not count.
+    estimated = any(not entry.prompt.is_exact for entry in log.good())
+    tolerated = max(unit, 4, _TOLERATED_ESTIMATE * longest if estimated else 0)
+    if lengths and longest - min(lengths.values()) > tolerated:
         found.append(
             "prompts differ in length: " + ", ".join(f"{arm} {n:,.0f}" for arm, n in lengths.items())
         )

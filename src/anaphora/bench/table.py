@@ -9,18 +9,29 @@ from anaphora.bench.report import Report
 from anaphora.bench.statistics import Spread
 from anaphora.bench.summary import ArmSummary
 
+_TABLE_WIDTH = 130
+"""Room for the widest of our tables."""
+
 
 def show(report: Report, console: Console) -> None:
     """Print who was measured, the arms, what was found, and whether it may be compared."""
     console.print(_facts(report))
     console.print()
     if report.arms:
-        console.print(_times(report))
+        _print_whole(_times(report), console)
         console.print()
-        console.print(_reuse(report))
+        _print_whole(_reuse(report), console)
         console.print()
     for line in lines(report):
         console.print(Text(line))
+
+
+def _print_whole(table: Table, console: Console) -> None:
+    """Print a table as wide as it is: a narrow terminal breaks its lines, which is better than numbers cut short."""
+    width = console.width
+    console.width = max(width, _TABLE_WIDTH)
+    console.print(table)
+    console.width = width
 
 
 def lines(report: Report) -> list[str]:

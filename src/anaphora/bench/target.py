@@ -26,13 +26,21 @@ class Access:
         """The URL before `/v1`."""
         return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
 
+    @property
+    def shown_root(self) -> str:
+        """The same without a name and a password, which must not get into reports."""
+        scheme, slashes, rest = self.root.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A server that answered.
 
     `extra` are the optional fields that it takes. `tokenize` is the shape of its `/tokenize`, or None. `block_size`
-    None means unknown: achievable reuse is then stated for single tokens.
+    None means unknown: achievable reuse is then stated for single tokens. `num_around` is how many tokens it puts
+    around a text of one word, as its usage says.
     """
 
     root: str
@@ -49,6 +57,7 @@ class Target:
     block_size_from: str = "unknown; achievable reuse is stated for single tokens"
     reset: str = "unsupported"
     gives_token_ids: bool = False
+    num_around: int = 0
 
     @property
     def unit(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from anaphora.bench.client import again
+from anaphora.bench.client import again, post, total_s
 from anaphora.bench.measurement import Prompt
 from anaphora.bench.target import Target
 from anaphora.errors import TargetError
@@ -26,18 +26,25 @@ class TokenCounter:
     def __init__(self, http: httpx.AsyncClient, target: Target) -> None:
         self._http = http
         self._target = target
+        self._has_failed = False
 
     @property
     def is_exact(self) -> bool:
         """Whether the server counts."""
-        return self._target.tokenize is not None
+        return self._target.tokenize is not None and not self._has_failed
 
     @property
     def source(self) -> str:
         """Where lengths come from, for people."""
         if self.is_exact:
             return "the server's /tokenize"
+        if self._has_failed:
+            return "estimated at one token per word, since the server's /tokenize gives longer texts no more tokens"
         return "estimated at one token per word, since the server has no /tokenize"
+
+    def distrust(self) -> None:
+        """Count no more by a `/tokenize` that does not count."""
+        self._has_failed = True
 
     async def count(self, text: str) -> Counted:
         """Return the length of the prompt that a text makes, with all that the server puts around it."""
@@ -48,7 +55,8 @@ class TokenCounter:
         if not self.is_exact:
             return Counted(max(1, len(prompt.text.split())), None)
         try:
-            response = await again(lambda: self._http.post("/tokenize", json=self._body(prompt)))
+            request = post(self._http, "/tokenize", self._body(prompt))
+            response = await again(lambda: self._http.send(request), total_s(self._http))
         except httpx.HTTPError as error:
             raise TargetError(
                 f"the server stopped answering /tokenize ({error or type(error).__name__})"
@@ -58,10 +66,12 @@ class TokenCounter:
                 f"/tokenize answers with status {response.status_code}: {response.text[:200]}; choose shorter prompts"
             )
         try:
-            ids = tuple(response.json()["tokens"])
-        except (ValueError, KeyError, TypeError) as error:
+            ids = response.json()["tokens"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise TargetError(f"/tokenize answers without tokens: {response.text[:200]}") from error
-        return Counted(len(ids), ids)
+        if not isinstance(ids, list):
+            raise TargetError(f"/tokenize answers with tokens that are no list: {response.text[:200]}")
+        return Counted(len(ids), tuple(ids))
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         if self._target.tokenize == "llama.cpp":

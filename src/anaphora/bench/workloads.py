@@ -52,6 +52,9 @@ class PromptMaker:
             self._words = kept
         a, b = self.words(_SAMPLE), self.words(_SAMPLE)
         counts = [await self.counter.count(" ".join(words)) for words in (a, b, a + b)]
+        if counts[2].num_tokens <= counts[0].num_tokens:
+            self.counter.distrust()
+            return
         self._per_word = (counts[2].num_tokens - counts[0].num_tokens) / _SAMPLE
         self._around = counts[0].num_tokens - round(self._per_word * _SAMPLE)
         self.head_tokens = num_shared(counts[0].ids or (), counts[1].ids or ())

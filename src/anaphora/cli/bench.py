@@ -1,16 +1,12 @@
 """`anaphora bench EXPERIMENT --base-url URL`: measures what a server's prefix cache is worth."""
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anaphora.bench.ab import AbExperiment
 from anaphora.bench.boundary import SHARED, BoundaryExperiment
@@ -19,13 +15,11 @@ from anaphora.bench.experiment import Experiment
 from anaphora.bench.layout import LayoutExperiment
 from anaphora.bench.multiturn import MultiturnExperiment
 from anaphora.bench.own_servers import on_and_off
-from anaphora.bench.plot import check_plot, draw
 from anaphora.bench.prefix import PrefixExperiment
 from anaphora.bench.replay import ReplayExperiment, TracedRequest
-from anaphora.bench.report import Report
 from anaphora.bench.run import run_experiment
-from anaphora.bench.table import show
 from anaphora.bench.target import Access
+from anaphora.cli.bench_output import check_files, ending_like_ctrl_c, progress_of, write
 from anaphora.cli.numbers import count
 from anaphora.cli.trace_files import ReadOptions, read_trace
 from anaphora.errors import ConfigError, TraceError
@@ -254,11 +248,19 @@ def _no_texts() -> Tokenize:
     )
 
 
+def _of_the_trace(message: str) -> str:
+    """Name our flag where the reader names that of `anaphora simulate`: here --block-size is the server's."""
+    return message.replace("--block-size", "--trace-block-size")
+
+
 def _make_replay(options: argparse.Namespace) -> Experiment:
     read = ReadOptions(block_size=options.trace_block_size, limit=options.max_requests)
-    trace = read_trace(options.trace, read, _no_texts)
+    try:
+        trace = read_trace(options.trace, read, _no_texts)
+    except (TraceError, ConfigError) as error:
+        raise type(error)(_of_the_trace(str(error))) from error
     if trace.error is not None:
-        raise TraceError(f"{options.trace}, {trace.error}")
+        raise TraceError(_of_the_trace(f"{options.trace}, {trace.error}"))
     if not trace.has_times:
         raise TraceError(f"{options.trace} does not say when each request arrived, so it has no pace to keep")
     return ReplayExperiment(
@@ -338,25 +340,19 @@ CHOICES = (
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print or write the report, and return its exit code."""
-    if options.plot is not None:
-        check_plot(options.plot)
-    _check_json(options.json)
-    seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4))
+    check_files(options)
+    is_new_seed = options.seed is None
+    seed = int.from_bytes(os.urandom(4)) if is_new_seed else options.seed
     choice = next(choice for choice in CHOICES if choice.name == options.experiment)
     experiment = choice.make(options)
-    with ExitStack() as stack:
+    with ending_like_ctrl_c(), ExitStack() as stack:
         accesses = [_access(options, url) for url in _urls(options, stack)]
-        with _progress(experiment) as progress:
-            report = run_experiment(experiment, accesses, seed, progress=progress)
-    _write(report, options)
+        with progress_of(experiment) as progress:
+            report = run_experiment(experiment, accesses, seed, is_new_seed=is_new_seed, progress=progress)
+    write(report, options)
     if report.partial:
         print(f"error: {report.partial}; the results are partial", file=sys.stderr)
     return report.exit_code
-
-
-def _check_json(path: str | None) -> None:
-    if path not in {None, "-"} and not Path(path or "").parent.is_dir():
-        raise ConfigError(f"--json {path} cannot be written: there is no folder {Path(path or '').parent}")
 
 
 def _urls(options: argparse.Namespace, stack: ExitStack) -> list[str]:
@@ -370,6 +366,8 @@ def _urls(options: argparse.Namespace, stack: ExitStack) -> list[str]:
         raise ConfigError(
             "ab needs two servers: --base-url with caching on and --other-url with it off, or --serve to start them"
         )
+    if Access(base_url=options.base_url).root == Access(base_url=options.other_url).root:
+        raise ConfigError("ab needs two servers, but --base-url and --other-url are the same one")
     return [options.base_url, options.other_url]
 
 
@@ -386,29 +384,3 @@ def _access(options: argparse.Namespace, url: str) -> Access:
         block_size=options.block_size,
         may_reset=not options.no_reset,
     )
-
-
-@contextmanager
-def _progress(experiment: Experiment) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(f"bench {experiment.name}", total=experiment.num_requests)
-        yield lambda done: bars.update(task, completed=done)
-
-
-def _write(report: Report, options: argparse.Namespace) -> None:
-    line = json.dumps(report.as_json(), ensure_ascii=False)
-    if options.json == "-":
-        print(line)
-    else:
-        if options.json is not None:
-            Path(options.json).write_text(line + "\n", "utf-8")
-        show(report, _console())
-    if options.plot is not None:
-        draw(report, options.plot)
-
-
-def _console() -> Console:
-    """Return a console whose tables are not squeezed where nobody says how wide it is."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 130))

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     check_options(options)
     found = _ask(options) if options.request_id is not None else _find_out(options)
     if options.json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print(json.dumps(found.as_json()))
     else:
         show(found, Console())
     return 0 if found.cause in FINE_CAUSES else 2

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
             mended = mend(log, [finding.suspect for finding in report.findings], means)
             write_log(options.fix, file, mended.sources)
     if options.json:
-        print(json.dumps(_as_json(file, report, mended, has_template=has_template), ensure_ascii=False))
+        print(json.dumps(_as_json(file, report, mended, has_template=has_template)))
     else:
         show(report, Console(), has_template=has_template)
         if mended is not None:
