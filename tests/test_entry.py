@@ -2,7 +2,7 @@
 
 import sys
 from importlib.abc import MetaPathFinder
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -12,11 +12,10 @@ from anaphora.__main__ import main
 class Interrupted(MetaPathFinder):
     """Stands for a user who presses Ctrl-C while the command line is read in."""
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> NoReturn | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         """Interrupt the import of the command line, and leave all others alone."""
         if fullname == "anaphora.cli.main":
             raise KeyboardInterrupt
-        return None
 
 
 def test_ctrl_c_while_the_command_line_is_read_in_is_one_line(
