@@ -325,11 +325,11 @@ def build_app(
     *,
     strict_fields: bool = False,
     helpers: HelperConfig | None = None,
-    log_stats: bool = False,
+    log_stats_s: float | None = None,
 ) -> Starlette:
     """Return the HTTP application of an engine, which runs for as long as the application does.
 
-    With `log_stats` it says from time to time in the log what it does.
+    Every `log_stats_s` seconds it says in the log what it did, unless that is nothing.
     Raises ConfigError when its callers would not be kept apart, or when the helpers need earlier requests and the
     engine remembers none.
     """
@@ -342,13 +342,15 @@ def build_app(
         client.start()
         if explainer is not None:
             explainer.start()
-        stats_log = StatsLog(engine.metrics.snapshot, engine.clock.now)
-        logging_stats = asyncio.ensure_future(stats_log.run()) if log_stats else None
+        looking = None
+        if log_stats_s is not None:
+            stats_log = StatsLog(engine.metrics.snapshot, engine.clock.now)
+            looking = asyncio.ensure_future(stats_log.run(log_stats_s))
         try:
             yield
         finally:
-            if logging_stats is not None:
-                logging_stats.cancel()
+            if looking is not None:
+                looking.cancel()
             await client.stop()
             if explainer is not None:
                 await asyncio.to_thread(explainer.stop)

@@ -123,7 +123,7 @@ def test_a_context_that_is_too_short_is_said() -> None:
 
 
 def test_a_key_that_no_header_can_hold_is_said() -> None:
-    with pytest.raises(ConfigError, match="the API key has characters that cannot be sent"):
+    with pytest.raises(ConfigError, match="the API key has a character that no HTTP header can carry"):
         calibrate("http://127.0.0.1:9", "ключ", 512, lambda count: None)
 
 

@@ -115,7 +115,8 @@ def test_people_get_a_table_and_markup_in_prompts_stays_text() -> None:
     ("arguments", "words"),
     [
         (["nowhere.jsonl"], "there is no such file"),
-        (["{log}", "--fix", "{log}"], "is the log itself"),
+        (["nowhere.jsonl", "--fix", "{log}"], "there is no such file"),
+        (["{log}", "--fix", "{log}"], "is the file that is read"),
         (["{log}", "--pages", "0"], "must be at least"),
         (["{log}", "--model", "nothing-like-it"], "anaphora pull smollm2-135m"),
         (["{log}", "--chat-template", "nowhere.jinja"], "cannot be read"),

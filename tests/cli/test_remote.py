@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from anaphora.cli.remote import get_json
-from anaphora.errors import ServerCallError
+from anaphora.errors import ConfigError, ServerCallError
 from anaphora.server.sse import Stopping
 from tests.server.fakes import live
 
@@ -61,3 +61,9 @@ def test_no_server_is_one_line_that_names_the_flag(base_url: str) -> None:
     with pytest.raises(ServerCallError, match=r"--base-url|give one such as") as caught:
         get_json(base_url, "/v1/echo")
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_no_header_can_hold_is_said() -> None:
+    """It was a traceback."""
+    with pytest.raises(ConfigError, match="the API key has a character that no HTTP header can carry"):
+        get_json("http://127.0.0.1:1", "/v1/echo", api_key="ключ")

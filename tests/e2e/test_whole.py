@@ -1,15 +1,19 @@
 """Everything but the weights: HTTP, engine, scheduler and cache, with a FakeRunner below."""
 
 import asyncio
+import logging
 import random
 import re
 from collections import Counter
+from threading import Event
 from typing import Any
 
 import httpx
+import pytest
 
 from anaphora.assemble import Engine, LoadedModel, build_app, build_engine
 from anaphora.config import EngineConfig, ExplainConfig, KVLayout, ServerConfig
+from anaphora.server import stats_log
 from tests.fake_runner import FakeRunner
 from tests.fakes import ByteTokenizer
 from tests.server.fakes import WAIT_S, live
@@ -42,6 +46,36 @@ def metrics(text: str) -> dict[str, float]:
     pairs = [line.rpartition(" ")[::2] for line in lines]
     shared = r'engine="0",?|model_name="fake",|,?model_name="fake"'
     return {re.sub(shared, "", name).replace("{}", ""): float(value) for name, value in pairs}
+
+
+class Notice(logging.Handler):
+    """Notices the first line of a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_written = Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.was_written.set()
+
+
+@pytest.mark.parametrize("log_stats_s", [None, 0.001])
+def test_the_log_says_what_was_done_if_asked_to(
+    log_stats_s: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, stats_log.__name__)
+    notice = Notice()
+    stats_log.logger.addHandler(notice)
+    try:
+        with live(build_app(make_engine(), ServerConfig(), log_stats_s=log_stats_s)) as server:
+            body = {"prompt": "abcdefgh" * 9, "max_tokens": 2}
+            assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=WAIT_S).status_code == 200
+            if log_stats_s is not None:
+                assert notice.was_written.wait(WAIT_S)
+    finally:
+        stats_log.logger.removeHandler(notice)
+    said = [message for message in caplog.messages if "Prefix cache hit rate" in message]
+    assert bool(said) is (log_stats_s is not None)
 
 
 class Crowd:

@@ -21,6 +21,7 @@ from anaphora.bench.run import run_experiment
 from anaphora.bench.target import Access
 from anaphora.cli.bench_output import check_files, ending_like_ctrl_c, progress_of, write
 from anaphora.cli.numbers import count
+from anaphora.cli.remote import API_KEY_VARIABLE
 from anaphora.cli.trace_files import ReadOptions, read_trace
 from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.chats import Tokenize
@@ -29,7 +30,6 @@ NAME = "bench"
 SUMMARY = "measure what a server's prefix cache is worth"
 EXAMPLE = "anaphora bench prefix --base-url http://127.0.0.1:8000"
 
-API_KEY_VARIABLE = "ANAPHORA_API_KEY"
 _EXIT_CODES = "exit codes: 0 fine, 1 error or broken off, 2 something to look at"
 _URL = "--base-url http://127.0.0.1:8000"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from anaphora.bench.client import bearer
 from anaphora.cli.remote import API_KEY_VARIABLE
 from anaphora.errors import ConfigError
 from anaphora.nesting import parse_json
@@ -129,7 +130,7 @@ def _json(client: httpx.Client, method: str, path: str, body: Any = None) -> dic
             if len(content) > _MOST_BYTES or time.monotonic() > until:
                 raise ConfigError(
                     f"{response.request.url} has not ended its answer after {len(content):,} bytes; "
-                    "is it an OpenAI-compatible server?"
+                    f"{_NOT_COMPATIBLE}"
                 )
     if response.status_code != 200:
         words = " ".join(content[:_SHOWN_BYTES].decode("utf-8", "replace").split())
@@ -164,10 +165,7 @@ def calibrate(
     base_url: str, api_key: str | None, most_tokens_per_step: int, tick: Callable[[int], None]
 ) -> Fit:
     """Return the cost model of the server at a URL; raises ConfigError when there is none that answers."""
-    key = api_key or os.environ.get(API_KEY_VARIABLE)
-    if key and not (key.isascii() and key.isprintable()):
-        raise ConfigError("the API key has characters that cannot be sent: it must be printable ASCII")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = bearer(api_key or os.environ.get(API_KEY_VARIABLE))
     try:
         with httpx.Client(
             base_url=base_url.rstrip("/").removesuffix("/v1"), headers=headers, timeout=_TIMEOUT_S

@@ -17,8 +17,9 @@ from anaphora.cli.log_file import LogFile, check_log, read_log, show_errors, wri
 from anaphora.cli.numbers import count
 from anaphora.cli.pictures import pixel_decoder
 from anaphora.cli.progress import pull_progress, work_progress
+from anaphora.cli.targets import check_can_write
 from anaphora.config import CacheConfig
-from anaphora.errors import ConfigError, ModelError
+from anaphora.errors import ModelError
 from anaphora.explain.records import HitLaw
 from anaphora.lint.hosted import read_limits
 from anaphora.lint.linter import Means, Report, lint
@@ -79,9 +80,9 @@ def run(options: argparse.Namespace) -> int:
     law = HitLaw(CacheConfig(block_size=options.block_size).block_size, MIN_PREFILL_TOKENS)
     if options.pages is not None:
         CacheConfig(num_pages=options.pages + 1)
-    if options.fix is not None and options.fix.exists() and options.fix.samefile(options.requests):
-        raise ConfigError(f"--fix {options.fix} is the log itself; name another file")
     check_log(options.requests)
+    if options.fix is not None:
+        check_can_write("--fix", options.fix, options.requests)
     renderer = _renderer(options)
     has_template = bool(options.model or options.chat_template)
     means = Means(

@@ -61,8 +61,8 @@ def _escape_what_cannot_be_written() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _escape_what_cannot_be_written()
-    options = build_parser().parse_args(argv)
     try:
+        options = build_parser().parse_args(argv)
         code: int = options.run(options)
         if sys.stdout is not None:  # whoever started us may have closed it
             sys.stdout.flush()

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from anaphora.bench.client import bearer
 from anaphora.errors import ServerCallError
 
 API_KEY_VARIABLE = "ANAPHORA_API_KEY"
@@ -20,14 +21,12 @@ def get_json(
     """Return the JSON object at a path of a server; `base_url` may end in /v1.
 
     The key is `api_key`, else that of the environment. Raises ServerCallError, with the server's own words if it
-    has any.
+    has any, or ConfigError for a key that cannot be sent.
     """
     url = base_url.rstrip("/").removesuffix("/v1") + path
-    key = api_key or os.environ.get(API_KEY_VARIABLE)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = bearer(api_key or os.environ.get(API_KEY_VARIABLE))
     try:
         response = httpx.get(url, params=params, headers=headers, timeout=_TIMEOUT_S)
-        answer = response.json()
     except httpx.InvalidURL as error:
         raise ServerCallError(
             f"{base_url!r} is no URL: {error}; give one such as {DEFAULT_BASE_URL}"
@@ -37,6 +36,8 @@ def get_json(
         raise ServerCallError(
             f"no answer from {url}: {words}; is the server running, and is --base-url right?"
         ) from error
+    try:
+        answer = response.json()
     except ValueError as error:
         raise ServerCallError(
             f"{url} answered {response.status_code} with no JSON: {response.text[:_SHOWN_CHARS]!r}; "

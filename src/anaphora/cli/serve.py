@@ -397,7 +397,7 @@ def run(options: argparse.Namespace) -> int:
             web,
             strict_fields=options.strict_fields,
             helpers=helpers,
-            log_stats=not options.disable_log_stats,
+            log_stats_s=None if options.disable_log_stats else stats_log.INTERVAL_S,
         )
         # What was built lives as long as the process: the collector need not look at it again and again.
         gc.collect()

@@ -1,4 +1,4 @@
-"""A line in the log every ten seconds, while there is something to say."""
+"""A line in the log from time to time, while there is something to say."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from anaphora.metrics.counters import MetricsSnapshot
 from anaphora.metrics.stats_line import stats_line
 
 INTERVAL_S = 10.0
+"""As often as vLLM."""
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class StatsLog:
         self._read, self._now = read, now
         self._before, self._since = read(), now()
 
-    async def run(self, interval_s: float = INTERVAL_S) -> None:
+    async def run(self, interval_s: float) -> None:
         """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
