@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_cache_flags(parser.add_argument_group("prefix cache"))
     _add_scheduler_flags(parser.add_argument_group("scheduler"))
     _add_explain_flags(parser.add_argument_group("explanations"))
+    _add_log_flags(parser.add_argument_group("log and recording"))
     add_helper_flags(parser.add_argument_group("helpers", "changes to chats that let more of them be reused"))
 
 
@@ -97,6 +98,10 @@ def _add_server_flags(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="accepted for vLLM's sake: cached tokens are always sent",
     )
+    group.add_argument("--json", action="store_true", help="print the start screen as one JSON object")
+
+
+def _add_log_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--disable-log-stats",
         action="store_true",
@@ -114,7 +119,6 @@ def _add_server_flags(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="secret with which --record names blocks (HMAC-SHA256), so that nobody can test guesses at a prompt",
     )
-    group.add_argument("--json", action="store_true", help="print the start screen as one JSON object")
 
 
 def _add_model_flags(group: argparse._ArgumentGroup) -> None:

@@ -64,20 +64,24 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=count, metavar="N", help="read only the first N entries")
     _add_time_flags(parser.add_argument_group("time"))
     _add_text_flags(parser.add_argument_group("texts"))
-    parser.add_argument(
+    _add_output_flags(parser.add_argument_group("output"))
+
+
+def _add_output_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--verify",
         action="store_true",
         help="replay a recording step by step and say whether every request reuses the blocks that were recorded",
     )
-    parser.add_argument(
+    group.add_argument(
         "--export",
         type=Path,
         metavar="FILE",
         help="write the trace in a form that other tools read, and stop",
     )
-    parser.add_argument("--export-form", choices=FORMS, help=f"which form that is (default: {FORMS[0]})")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve, as .png, .svg or .pdf")
-    parser.add_argument("--json", action="store_true", help="print one JSON object; rates are from 0 to 1")
+    group.add_argument("--export-form", choices=FORMS, help=f"which form that is (default: {FORMS[0]})")
+    group.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve, as .png, .svg or .pdf")
+    group.add_argument("--json", action="store_true", help="print one JSON object; rates are from 0 to 1")
 
 
 def _add_time_flags(group: argparse._ArgumentGroup) -> None:
