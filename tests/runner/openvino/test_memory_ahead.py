@@ -12,7 +12,7 @@ import pytest
 
 from anaphora.ids import PageId
 from anaphora.runner.openvino.kv_store import KVPort, KVStore
-from anaphora.runner.openvino.memory_ahead import PAGES_AT_ONCE, QUIET_S, MemoryAhead, populate
+from anaphora.runner.openvino.memory_ahead import QUIET_S, MemoryAhead, populate
 
 PAGES = [PageId(page) for page in range(40)]
 
@@ -69,18 +69,19 @@ def test_what_was_asked_for_once_is_not_asked_for_again() -> None:
     assert asked.calls == [(0, 32), (32, 64), (64, 65)]
 
 
-def test_the_goal_is_followed_when_it_has_risen_by_one_part() -> None:
+def test_it_goes_on_when_half_of_the_pages_ahead_are_used_up() -> None:
+    """65 pages are ready; 32 of them lie beyond page 33."""
     asked = Recorder()
     ahead = make(asked, 1_000, 64)
-    after_using(ahead, 0, PAGES_AT_ONCE - 1)
+    after_using(ahead, 0, 32)
     assert len(asked.calls) == 3
-    after_using(ahead, PAGES_AT_ONCE)
-    assert asked.calls[3:] == [(65, 97)]
+    after_using(ahead, 33)
+    assert asked.calls[3:] == [(65, 97), (97, 98)]
 
 
-def test_the_last_pages_are_asked_for_though_they_are_less_than_a_part() -> None:
+def test_the_last_pages_are_asked_for_once() -> None:
     asked = Recorder()
-    after_using(make(asked, 70, 64), 0, 6, 69)
+    after_using(make(asked, 70, 64), 0, 33, 69, 69)
     assert asked.calls == [(0, 32), (32, 64), (64, 65), (65, 70)]
 
 
