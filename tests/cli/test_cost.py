@@ -246,6 +246,21 @@ def test_a_saved_scrape_of_a_server_is_read_as_the_server_itself(
     assert report["models"][0]["seconds_saved"] == 1920 / report["prefill_rate"]["tokens_per_second"]
 
 
+@pytest.mark.parametrize("with_log", [False, True])
+def test_a_saved_scrape_beside_a_server_is_an_error(
+    with_log: bool, tmp_path: Path, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(VLLM)
+    files = [str(path), log(CHAT)] if with_log else [str(path)]
+    assert main(["cost", *files, "--base-url", "http://127.0.0.1:9", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["models"]) == with_log
+    first, second = captured.err.splitlines()
+    assert first == f"error: {path}: holds metrics, and those of --base-url are asked for too; give one"
+    assert second.startswith("error: http://127.0.0.1:9: ")
+
+
 # Odd inputs and ends.
 
 

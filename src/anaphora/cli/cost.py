@@ -116,6 +116,9 @@ def _measure(options: argparse.Namespace, reader: UsageReader) -> Rate:
     """Return the prefill rate that metrics tell, and take over their counters where there is no log."""
     metrics, source, counted = reader.metrics, str(reader.metrics_path), reader.metrics
     if options.base_url:
+        if reader.metrics_path is not None:
+            reason = "holds metrics, and those of --base-url are asked for too; give one"
+            reader.problems.append(Problem(str(reader.metrics_path), None, reason))
         try:
             with httpx.Client(timeout=TIMEOUT_S) as client:
                 watched = read_server(client, options.base_url, options.watch, time.sleep)
