@@ -261,6 +261,25 @@ def test_a_saved_scrape_beside_a_server_is_an_error(
     assert second.startswith("error: http://127.0.0.1:9: ")
 
 
+@pytest.mark.parametrize("option", ["--model", "--provider"])
+def test_what_is_about_lines_is_refused_where_the_only_file_is_a_scrape(
+    option: str, tmp_path: Path, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is wrong with a file goes before that."""
+    path = tmp_path / "metrics.txt"
+    path.write_text(VLLM)
+    assert main(["cost", str(path), option, "openai"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (
+        "",
+        "error: --model and --provider are about the lines of files; name a USAGE.jsonl\n",
+    )
+    assert main(["cost", str(path), log(CHAT), option, "openai"]) == 0
+    capsys.readouterr()
+    assert main(["cost", str(path), "/nowhere", option, "openai"]) == 1
+    assert capsys.readouterr().err == "error: /nowhere: cannot be read: No such file or directory\n"
+
+
 # Odd inputs and ends.
 
 

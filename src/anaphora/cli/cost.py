@@ -99,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         for path in options.usage:
             reader.read(path)
+        if not reader.num_logs and not reader.problems:
+            _check_no_lines_told(options)
         rate = _measure(options, reader)
     except KeyboardInterrupt:
         reader.problems.append(Problem("Ctrl-C", None, "broken off; what was read until then is counted"))
@@ -142,7 +144,13 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("--watch is about the counters of a server; pass --base-url, and no files")
     if options.watch and options.watch > MAX_WATCH_S:
         raise ConfigError(f"--watch is {options.watch:,.0f} s, the limit is {MAX_WATCH_S:,}; give less")
-    if not options.usage and (options.model is not None or options.provider):
+    if not options.usage:
+        _check_no_lines_told(options)
+
+
+def _check_no_lines_told(options: argparse.Namespace) -> None:
+    """Refuse what is about lines where there are none."""
+    if options.model is not None or options.provider:
         raise ConfigError("--model and --provider are about the lines of files; name a USAGE.jsonl")
 
 
