@@ -293,6 +293,13 @@ def test_a_log_in_which_nothing_has_a_usage_is_an_error(
     )
 
 
+def test_an_error_is_one_line_whatever_a_file_is_called(
+    log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", log(CHAT), "no\nsuch\x1b[31m"]) == 1
+    assert capsys.readouterr().err == "error: no\\nsuch\\x1b[31m: cannot be read: No such file or directory\n"
+
+
 def test_an_anthropic_stream_is_one_request_with_the_output_of_its_end(
     log: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

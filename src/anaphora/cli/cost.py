@@ -15,6 +15,7 @@ import httpx
 from rich.console import Console
 
 from anaphora.cli.cost_table import show
+from anaphora.cli.one_line import one_line
 from anaphora.cli.scrape import TIMEOUT_S, read_server
 from anaphora.cli.usage_files import UsageReader
 from anaphora.cost.bill import Unknown
@@ -207,7 +208,7 @@ def _counts(left_out: Mapping[str, int]) -> str:
 def _tell(problems: Sequence[Problem]) -> int:
     """Print what is wrong, and return the exit code."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {one_line(str(problem))}", file=sys.stderr)
     if len(problems) > MAX_PROBLEMS_SHOWN:
         print(
             f"error: and {len(problems) - MAX_PROBLEMS_SHOWN:,} more; --json lists them all", file=sys.stderr
