@@ -246,6 +246,40 @@ def test_a_saved_scrape_of_a_server_is_read_as_the_server_itself(
     assert report["models"][0]["seconds_saved"] == 1920 / report["prefill_rate"]["tokens_per_second"]
 
 
+@pytest.mark.parametrize("with_log", [False, True])
+def test_a_saved_scrape_beside_a_server_is_an_error(
+    with_log: bool, tmp_path: Path, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.txt"
+    path.write_text(VLLM)
+    files = [str(path), log(CHAT)] if with_log else [str(path)]
+    assert main(["cost", *files, "--base-url", "http://127.0.0.1:9", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["models"]) == with_log
+    first, second = captured.err.splitlines()
+    assert first == f"error: {path}: holds metrics, and those of --base-url are asked for too; give one"
+    assert second.startswith("error: http://127.0.0.1:9: ")
+
+
+@pytest.mark.parametrize("option", ["--model", "--provider"])
+def test_what_is_about_lines_is_refused_where_the_only_file_is_a_scrape(
+    option: str, tmp_path: Path, log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is wrong with a file goes before that."""
+    path = tmp_path / "metrics.txt"
+    path.write_text(VLLM)
+    assert main(["cost", str(path), option, "openai"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (
+        "",
+        "error: --model and --provider are about the lines of files; name a USAGE.jsonl\n",
+    )
+    assert main(["cost", str(path), log(CHAT), option, "openai"]) == 0
+    capsys.readouterr()
+    assert main(["cost", str(path), "/nowhere", option, "openai"]) == 1
+    assert capsys.readouterr().err == "error: /nowhere: cannot be read: No such file or directory\n"
+
+
 # Odd inputs and ends.
 
 
@@ -257,6 +291,13 @@ def test_a_log_in_which_nothing_has_a_usage_is_an_error(
         "error: nothing to report: no line has a usage: 1 requests that failed, expired or were canceled, "
         "1 lines of streams without usage\n"
     )
+
+
+def test_an_error_is_one_line_whatever_a_file_is_called(
+    log: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", log(CHAT), "no\nsuch\x1b[31m"]) == 1
+    assert capsys.readouterr().err == "error: no\\nsuch\\x1b[31m: cannot be read: No such file or directory\n"
 
 
 def test_an_anthropic_stream_is_one_request_with_the_output_of_its_end(

@@ -14,6 +14,7 @@ from anaphora.cost.lines import (
     Entry,
     LeftOut,
     Started,
+    Stopped,
     read_line,
 )
 from anaphora.cost.usage import TokenSplit, UsageShapeError
@@ -86,7 +87,6 @@ def test_a_server_of_ones_own_speaks_the_shapes_of_others() -> None:
         ({"object": "chat.completion.chunk", "usage": None, "choices": [{}]}, FRAME_WITHOUT_USAGE),
         ({"object": "chat.completion.chunk", "choices": [{}]}, FRAME_WITHOUT_USAGE),
         ({"type": "content_block_delta", "delta": {}}, FRAME_WITHOUT_USAGE),
-        ({"type": "message_stop"}, FRAME_WITHOUT_USAGE),
         ({"type": "ping"}, FRAME_WITHOUT_USAGE),
         (
             {"type": "response.created", "response": {"object": "response", "usage": None}},
@@ -131,6 +131,11 @@ def test_the_frames_of_an_anthropic_stream_are_told_apart_also_in_an_envelope() 
         assert (found.entry.model, found.entry.response_id) == ("m", "a")
     for frame in (delta, {"time": 1, "data": json.dumps(delta)}):
         assert read_line(json.dumps(frame)) == Ended({"output_tokens": 9})
+
+
+def test_the_stop_of_an_anthropic_stream_is_known_also_in_an_envelope() -> None:
+    for frame in ({"type": "message_stop"}, {"time": 1, "data": {"type": "message_stop"}}):
+        assert read_line(json.dumps(frame)) == Stopped()
 
 
 def test_the_end_of_a_stream_without_usage_is_a_request_that_was_not_reported() -> None:

@@ -13,6 +13,11 @@ SPLIT = Usage(provider="openai", split=TokenSplit(fresh=5), output=2, raw={"a": 
 UNSAID = Usage(provider="openai", not_said="why")
 
 
+def unsaid(prompt: int, output: int) -> Usage:
+    """What vLLM tells unless asked for more."""
+    return replace(UNSAID, output=output, raw={"prompt_tokens": prompt, "completion_tokens": output})
+
+
 def test_requests_add_up_and_those_not_reported_stay_outside() -> None:
     tally = Tally("openai", "m")
     for usage in (READ, SPLIT, UNSAID):
@@ -92,6 +97,46 @@ def test_a_line_without_counts_is_a_request_only_if_no_other_line_has_any() -> N
     log.take(Entry(UNSAID, "m", "id-2", is_empty=True))
     (tally,) = log.finish()
     assert (tally.num_requests, tally.num_not_said) == (2, 1)
+
+
+def test_a_stream_whose_usage_has_no_cached_tokens_is_one_request() -> None:
+    """Its last choice has no usage, and the chunk behind it has one."""
+    log = Log()
+    log.take(Entry(UNSAID, "m", "id-1", is_empty=True))
+    log.take(Entry(unsaid(9, 4), "m", "id-1"))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.num_not_said, tally.raw["prompt_tokens"]) == (1, 1, 9)
+    assert log.left_out == {COUNTED_BEFORE: 1}
+
+
+def test_a_stream_that_repeats_a_usage_without_cached_tokens_is_one_request() -> None:
+    log = Log()
+    for output in range(1, 6):
+        log.take(Entry(unsaid(9, output), "m", "id-1"))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.raw) == (1, {"prompt_tokens": 9, "completion_tokens": 5})
+    assert log.left_out == {COUNTED_BEFORE: 4}
+
+
+def test_responses_with_one_id_and_other_prompts_are_several_requests() -> None:
+    """A server that uses its ids again, and never tells the cached tokens."""
+    log = Log()
+    for prompt in (9, 12, 9):
+        log.take(Entry(unsaid(prompt, 1), "m", "id-1"))
+    (tally,) = log.finish()
+    assert (tally.num_requests, tally.raw["prompt_tokens"]) == (2, 21)
+
+
+def test_a_stream_that_tells_its_cached_tokens_only_at_its_end_is_one_request() -> None:
+    """Another one with the same id and another prompt is not of it."""
+    said = replace(READ, raw={"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": 4})
+    for order in (1, -1):
+        log = Log()
+        for usage in (unsaid(10, 1), unsaid(10, 2), said, unsaid(11, 1))[::order]:
+            log.take(Entry(usage, "m", "id-1"))
+        (tally,) = log.finish()
+        assert (tally.num_requests, tally.num_not_said, tally.split) == (2, 1, READ.split)
+        assert tally.raw == {"prompt_tokens": 21, "completion_tokens": 4, "cached_tokens": 4}
 
 
 def test_tokens_of_sound_are_counted_beside_the_others() -> None:

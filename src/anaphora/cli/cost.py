@@ -15,6 +15,7 @@ import httpx
 from rich.console import Console
 
 from anaphora.cli.cost_table import show
+from anaphora.cli.one_line import one_line
 from anaphora.cli.scrape import TIMEOUT_S, read_server
 from anaphora.cli.usage_files import UsageReader
 from anaphora.cost.bill import Unknown
@@ -99,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         for path in options.usage:
             reader.read(path)
+        if not reader.num_logs and not reader.problems:
+            _check_no_lines_told(options)
         rate = _measure(options, reader)
     except KeyboardInterrupt:
         reader.problems.append(Problem("Ctrl-C", None, "broken off; what was read until then is counted"))
@@ -116,6 +119,9 @@ def _measure(options: argparse.Namespace, reader: UsageReader) -> Rate:
     """Return the prefill rate that metrics tell, and take over their counters where there is no log."""
     metrics, source, counted = reader.metrics, str(reader.metrics_path), reader.metrics
     if options.base_url:
+        if reader.metrics_path is not None:
+            reason = "holds metrics, and those of --base-url are asked for too; give one"
+            reader.problems.append(Problem(str(reader.metrics_path), None, reason))
         try:
             with httpx.Client(timeout=TIMEOUT_S) as client:
                 watched = read_server(client, options.base_url, options.watch, time.sleep)
@@ -139,7 +145,13 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("--watch is about the counters of a server; pass --base-url, and no files")
     if options.watch and options.watch > MAX_WATCH_S:
         raise ConfigError(f"--watch is {options.watch:,.0f} s, the limit is {MAX_WATCH_S:,}; give less")
-    if not options.usage and (options.model is not None or options.provider):
+    if not options.usage:
+        _check_no_lines_told(options)
+
+
+def _check_no_lines_told(options: argparse.Namespace) -> None:
+    """Refuse what is about lines where there are none."""
+    if options.model is not None or options.provider:
         raise ConfigError("--model and --provider are about the lines of files; name a USAGE.jsonl")
 
 
@@ -196,7 +208,7 @@ def _counts(left_out: Mapping[str, int]) -> str:
 def _tell(problems: Sequence[Problem]) -> int:
     """Print what is wrong, and return the exit code."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {one_line(str(problem))}", file=sys.stderr)
     if len(problems) > MAX_PROBLEMS_SHOWN:
         print(
             f"error: and {len(problems) - MAX_PROBLEMS_SHOWN:,} more; --json lists them all", file=sys.stderr

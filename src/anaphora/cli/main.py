@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from anaphora.cli import bench, cost, explain, lint, pull, serve, simulate
+from anaphora.cli.one_line import one_line
 from anaphora.errors import AnaphoraError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -82,11 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 1
     return code
-
-
-def one_line(message: str) -> str:
-    """Return a message with what would break its line, or command the terminal, written as escapes."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
 
 
 def _give_up_output() -> None:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from anaphora.assemble import body_renderer
 from anaphora.cli.cost_files import read_cost, save_cost
+from anaphora.cli.one_line import one_line
 from anaphora.cli.plot import plot
 from anaphora.cli.progress import pull_progress
 from anaphora.cli.simulate_options import check_options, declare
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         plot(report, options.plot)
     if report.partial:
-        print(f"error: the result is partial: {report.partial}", file=sys.stderr)
+        print(f"error: the result is partial: {one_line(report.partial)}", file=sys.stderr)
     return 1 if report.partial else 0
 
 

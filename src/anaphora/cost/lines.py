@@ -64,7 +64,15 @@ class Ended:
     body: Object
 
 
-def read_line(text: str, provider: str | None = None) -> Entry | LeftOut | Started | Ended:
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The sign behind the last frame of an Anthropic stream: a frame of its own, without id and counts."""
+
+
+Found = Entry | LeftOut | Started | Ended | Stopped
+
+
+def read_line(text: str, provider: str | None = None) -> Found:
     """Return what a line says; UsageShapeError says why it cannot be read."""
     text = text.strip()
     if text.startswith(("event:", "id:", "retry:", ":")):
@@ -81,7 +89,7 @@ def read_line(text: str, provider: str | None = None) -> Entry | LeftOut | Start
     return _read_object(value, provider)
 
 
-def _read_object(value: Object, provider: str | None) -> Entry | LeftOut | Started | Ended:
+def _read_object(value: Object, provider: str | None) -> Found:
     layers = list(_layers(value, MAX_DEPTH))
     holder = _first(layers, _has_usage) or _first(layers, is_usage)
     if holder is None:
@@ -148,10 +156,12 @@ def _usage_in(holder: Object) -> Object:
     return holder
 
 
-def _without_usage(value: Object, layers: list[Object], provider: str | None) -> Entry | LeftOut:
+def _without_usage(value: Object, layers: list[Object], provider: str | None) -> Entry | LeftOut | Stopped:
     if any(_failed(layer) for layer in layers):
         return LeftOut(FAILED)
     frame = _first(layers, _is_frame)
+    if frame is not None and frame.get("type") == "message_stop":
+        return Stopped()
     if frame is not None:
         return _empty(frame, value, NOT_IN_STREAM, provider) if _ends(frame) else LeftOut(FRAME_WITHOUT_USAGE)
     holder = _first(layers, _has_null)

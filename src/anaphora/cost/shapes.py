@@ -264,6 +264,18 @@ SHAPES = (
 )
 
 
+OUTPUT_FIELDS = frozenset(
+    {"completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount", "output_length"}
+)
+"""They grow while a response comes; all others that are read are about its prompt."""
+
+
+def prompt_fields(usage: Usage) -> frozenset[tuple[str, int]]:
+    """Return the provider's own fields that are about the prompt, as far as they were reported."""
+    said = ((name, value) for name, value in usage.raw.items() if value is not None)
+    return frozenset(each for each in said if each[0] not in OUTPUT_FIELDS)
+
+
 def is_usage(body: Object) -> bool:
     """Whether an object is a usage object of any shape."""
     return any(shape.fits(body) for shape in SHAPES)

@@ -4,7 +4,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from anaphora.cost.lines import Entry, LeftOut
+from anaphora.cost.shapes import prompt_fields
 from anaphora.cost.usage import TokenSplit, Usage
+
+_Prompt = TokenSplit | frozenset[tuple[str, int]] | None
+"""What a response says of its prompt: a split, or the fields that make none; None while both may grow."""
+
+_Key = tuple[str, str, str | None, _Prompt]
 
 COUNTED_BEFORE = "lines that say again what a response had said"
 
@@ -62,8 +68,9 @@ class Tally:
 class Log:
     """All that was read: a tally per provider and model, and the lines that were left out.
 
-    A response that comes again, with the same id and the same counts, is counted once: logs of streams repeat
-    the usage, and a copy would charge its tokens twice. The last line of a response has the last word on its
+    A response that comes again, with the same id and the same counts of its prompt, is counted once: logs of
+    streams repeat the usage, and a copy would charge its tokens twice. So is one whose split only some lines tell,
+    as long as what the others tell of the prompt is the same. The last line of a response has the last word on its
     output; on its prompt too, where its lines are those of a stream (`Entry.is_growing`). A line without counts
     (`Entry.is_empty`) is a request only if no line with the same id has any.
     """
@@ -71,7 +78,7 @@ class Log:
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
         self._tallies: dict[tuple[str, str | None], Tally] = {}
-        self._counted: dict[tuple[str, str, str | None, TokenSplit | None], Usage] = {}
+        self._counted: dict[_Key, Usage] = {}
         self._empty: dict[str, tuple[Usage, str | None]] = {}
 
     def take(self, found: Entry | LeftOut, default_model: str | None = None) -> None:
@@ -84,10 +91,11 @@ class Log:
             self._empty.setdefault(found.response_id, (usage, model))
             return
         tally = self._tally(usage, model)
-        if not found.response_id or not (usage.split or found.is_growing):
+        if not found.response_id:
             tally.add(usage)
             return
-        key = (found.response_id, usage.provider, model, None if found.is_growing else usage.split)
+        prompt = None if found.is_growing else usage.split or prompt_fields(usage)
+        key = (found.response_id, usage.provider, model, prompt)
         earlier = self._counted.get(key)
         self._counted[key] = usage if earlier is None else _later(earlier, usage)
         self.left_out[COUNTED_BEFORE] += earlier is not None
@@ -98,6 +106,7 @@ class Log:
 
     def finish(self) -> list[Tally]:
         """Return the tallies, in the order in which the models came; nothing more can be taken in then."""
+        self._join_unsaid()
         with_counts = {response_id for response_id, *_ in self._counted}
         for (_, _, model, _), usage in self._counted.items():
             self._tally(usage, model).add(usage)
@@ -110,6 +119,19 @@ class Log:
         self._empty.clear()
         self.left_out = +self.left_out
         return list(self._tallies.values())
+
+    def _join_unsaid(self) -> None:
+        """Join lines without a split to the line of the same response that has one."""
+        splits: dict[tuple[str, str, str | None], list[_Key]] = {}
+        for key, usage in self._counted.items():
+            if usage.split is not None:
+                splits.setdefault(key[:3], []).append(key)
+        for key in [key for key, usage in self._counted.items() if usage.split is None]:
+            for other in splits.get(key[:3], ()):
+                if prompt_fields(self._counted[key]) <= prompt_fields(self._counted[other]):
+                    self._counted[other] = _later(self._counted.pop(key), self._counted[other])
+                    self.left_out[COUNTED_BEFORE] += 1
+                    break
 
     def _tally(self, usage: Usage, model: str | None) -> Tally:
         return self._tallies.setdefault((usage.provider, model), Tally(usage.provider, model))
