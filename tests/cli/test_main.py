@@ -35,6 +35,7 @@ def test_numbers_may_have_units(text: str, number: int) -> None:
         ([], ["COMMAND"]),
         (["fly"], ["fly"]),
         (["serve", "--disable-prefix-caching"], ["--disable-prefix-caching"]),
+        (["serve", "--no\nsuch"], ["--no\\nsuch"]),
         (["serve", "--block-size", "many"], ["'many' is not a number such as 8192, 8k or 4G"]),
         (["serve", "--max-num-seqs", "1.5"], ["'1.5' is not a whole number"]),
         (["simulate", "t", "--pages", "9" * 400], ["is too large"]),

@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and where to find help, then exit."""
-        print(f"error: {message}\nsee `{self.prog} --help`", file=sys.stderr)
+        print(f"error: {one_line(message)}\nsee `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(1)
 
 
