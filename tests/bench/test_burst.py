@@ -70,3 +70,27 @@ def test_a_burst_of_which_one_failed_is_left_out() -> None:
     )
     assert report.conclusion.details["computed"] in ([], [112])
     assert not report.is_comparable
+
+
+def test_where_only_hits_are_reported_a_burst_is_counted_by_the_counters_alone() -> None:
+    """The first is silent and holds the counters of all four: its 288 are the 96 that each of the others reports."""
+    report = bench(SMALL, FakeServer(reports="hits"))
+    identical = report.log.good("identical")[:4]
+    assert sorted((e.answer.cached_tokens or 0) for e in identical) == [0, 96, 96, 96]
+    assert (
+        report.conclusion.details["computed"]
+        == report.conclusion.details["computed_by_counters"]
+        == [112] * 3
+    )
+    assert "112 prompt tokens computed by /metrics, 1.12 of one prompt" in report.conclusion.findings[3]
+    assert (report.conclusion.disagreements, report.exit_code) == ([], 0)
+
+
+def test_where_only_hits_are_reported_and_nothing_is_counted_what_was_computed_is_unknown() -> None:
+    """Silence may be a miss, and may be nothing at all."""
+    report = bench(SMALL, FakeServer(reports="hits", counts="nothing"))
+    assert (
+        "the server reports cached tokens of some requests only: what was computed is unknown"
+        in report.conclusion.findings
+    )
+    assert report.exit_code == 2

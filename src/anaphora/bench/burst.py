@@ -89,11 +89,7 @@ class BurstExperiment:
             )
             conclusion.is_flagged = middle > limit
         else:
-            conclusion.findings.append(
-                "the server reports no cached tokens: what was computed is unknown"
-                if bursts
-                else "no burst was answered in full: what was computed is unknown"
-            )
+            conclusion.findings.append(f"{_why_unknown(bursts)}: what was computed is unknown")
             conclusion.is_flagged = True
         conclusion.equality = compare_texts([(group[0], entry) for group in bursts for entry in group[1:]])
         return conclusion
@@ -112,6 +108,14 @@ def _rounds(log: Log, arm: str) -> list[list[Measurement]]:
 def _computed(entries: Sequence[Measurement]) -> int | None:
     cached = sum_cached(entries)
     return None if cached is None else sum(entry.prompt_tokens for entry in entries) - cached
+
+
+def _why_unknown(bursts: Sequence[Sequence[Measurement]]) -> str:
+    if not bursts:
+        return "no burst was answered in full"
+    if all(entry.answer.cached_tokens is None for entries in bursts for entry in entries):
+        return "the server reports no cached tokens"
+    return "the server reports cached tokens of some requests only"
 
 
 def _source(bursts: Sequence[Sequence[Measurement]]) -> str:
