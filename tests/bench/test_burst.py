@@ -94,3 +94,13 @@ def test_where_only_hits_are_reported_and_nothing_is_counted_what_was_computed_i
         in report.conclusion.findings
     )
     assert report.exit_code == 2
+
+
+def test_where_of_each_burst_one_failed_that_is_why_what_was_computed_is_unknown() -> None:
+    """The server may well report cached tokens."""
+    report = bench(
+        BurstExperiment(concurrency=3, tokens=100, rounds=1, output_tokens=2),
+        FakeServer(trouble=dict.fromkeys(range(2, 20, 3), "500")),
+    )
+    assert "no burst was answered in full: what was computed is unknown" in report.conclusion.findings
+    assert (report.conclusion.details["computed"], report.conclusion.is_flagged) == ([], True)
