@@ -7,10 +7,7 @@ from anaphora.bench.experiment import Bench, Conclusion, compare_texts, length, 
 from anaphora.bench.measurement import Answer, Log, Measurement
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import interleaved, median
-from anaphora.bench.target import Target
-
-_LARGEST_BLOCK = 128
-"""What each of the others may compute where nobody says how large a block is."""
+from anaphora.bench.target import LARGEST_BLOCK, Target
 
 UNITS = (("one",), ("identical",), ("different",))
 
@@ -75,7 +72,7 @@ class BurstExperiment:
         computed = [_computed(entries) for entries in bursts]
         by_counters = [_counted(entries) for entries in bursts]
         tokens = length([entry for entries in bursts for entry in entries])
-        each = targets[0].block_size or min(_LARGEST_BLOCK, tokens // 2)
+        each = targets[0].block_size or min(LARGEST_BLOCK, tokens // 2)
         limit = tokens + self.concurrency * each
         told = [value for value in computed if value is not None]
         conclusion.details = {"computed": computed, "computed_by_counters": by_counters, "limit": limit}

@@ -6,11 +6,7 @@ from typing import Any
 
 from anaphora.bench.measurement import Log, Measurement, by_round, first_tokens_s, sum_known
 from anaphora.bench.statistics import Spread, median, spread
-from anaphora.bench.target import Target
-
-_LARGEST_FLOOR = 128
-"""What rounding down may cost where nobody says how large a block is: no server is known to use larger ones."""
-
+from anaphora.bench.target import LARGEST_BLOCK, Target
 
 _TOLERATED_ESTIMATE = 0.05
 
@@ -104,7 +100,7 @@ def _planned_and_seen(log: Log, target: Target) -> list[str]:
     found = []
     for arm in dict.fromkeys(entry.arm for entry in log.good()):
         entries = [e for e in log.good(arm) if e.answer.cached_tokens is not None and e.prompt.is_exact]
-        floor = target.block_size or _LARGEST_FLOOR
+        floor = target.block_size or LARGEST_BLOCK
         off = [e for e in entries if not _as_planned(e, target.unit, floor)]
         if off:
             planned = median([achievable(entry, target.unit) for entry in off])
