@@ -1,5 +1,7 @@
 """Identical prompts at one moment."""
 
+import pytest
+
 from anaphora.bench.burst import BurstExperiment
 from tests.bench.fakes import FakeServer, bench
 
@@ -104,3 +106,14 @@ def test_where_of_each_burst_one_failed_that_is_why_what_was_computed_is_unknown
     )
     assert "no burst was answered in full: what was computed is unknown" in report.conclusion.findings
     assert (report.conclusion.details["computed"], report.conclusion.is_flagged) == ([], True)
+
+
+@pytest.mark.parametrize(("tokens", "each"), [(100, 50), (600, 128)])
+def test_where_the_size_of_a_block_is_unknown_128_tokens_or_half_of_the_prompt_are_let_pass(
+    tokens: int, each: int
+) -> None:
+    """For each of four: a whole prompt for each would otherwise pass where prompts are short."""
+    small = BurstExperiment(concurrency=4, tokens=tokens, rounds=3, output_tokens=2)
+    report = bench(small, FakeServer(counts="nothing", caching=False))
+    assert report.conclusion.details["limit"] == tokens + 4 * each
+    assert (report.conclusion.details["computed"], report.exit_code) == ([4 * tokens] * 3, 2)
