@@ -6,7 +6,7 @@
 Peers are vLLM, llama.cpp (xllamacpp), OpenVINO GenAI (behind `genai_server.py`) and `transformers serve`. One that
 cannot be imported by its Python, does not start or has no memory left for it is left out, and said so. All servers
 that started stay alive, and one is asked at a time: in each round every workload (`peer_workloads.py`) gets fresh
-prompts, and the servers get them in random order.
+prompts, and the servers get them in random order, each after a rest and a small request that is not recorded.
 Ratios are taken within a round: peer ÷ ours for times, ours ÷ peer for throughput, so above 1 is in our favour.
 Conversations are continued with each server's own replies, so there the prompts differ as the replies do.
 
@@ -38,11 +38,15 @@ from typing import Any
 from peer_servers import OURS, PEERS, Peer, make_peers, start_all, stop_all
 from peer_workloads import QUICK, Figures, Sizes, Unit, workloads
 
+from anaphora.bench.client import Client
 from anaphora.bench.tokens import TokenCounter
 from anaphora.bench.workloads import PromptMaker
 from anaphora.errors import AnaphoraError, TargetError
 
 MAX_FAILURES = 3
+REST_S = 3.0
+"""Before each workload of each server: vLLM keeps the cores busy for about a second after its last answer, and
+whoever was asked next would pay for it."""
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ async def measure(peers: Sequence[Peer], options: argparse.Namespace, results: R
                 print(f"round {number + 1}: {workload}: {peer.name} ", end="\r", file=sys.stderr, flush=True)
                 unit = Unit(peer.client)
                 try:
+                    await get_ready(peer.client)
                     results.add(workload, peer.name, number, await run(unit, texts, sizes), unit)
                     peer.failures_in_a_row = 0
                 except TargetError as error:
@@ -95,6 +100,12 @@ async def measure(peers: Sequence[Peer], options: argparse.Namespace, results: R
                     if peer.failures_in_a_row == MAX_FAILURES:
                         give_up(peer, number + 1, results)
         results.rounds_done = number + 1
+
+
+async def get_ready(client: Client) -> None:
+    """Let the machine come to rest, and wake the server by a request that is not recorded."""
+    await asyncio.sleep(REST_S)
+    await Unit(client).ask("Hello", 2)
 
 
 def give_up(peer: Peer, round_number: int, results: Results) -> None:

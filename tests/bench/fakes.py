@@ -87,7 +87,8 @@ def frame(content: Any) -> bytes:
 class FakeServer(httpx.AsyncBaseTransport):
     """Prefills PREFILL_S a token and decodes DECODE_S a token, one request at a time unless it coalesces.
 
-    `reports` and `counts` are what usage and /metrics say of reuse: `truth`, `zero`, `all` (a lie), `nothing`.
+    `reports` and `counts` are what usage and /metrics say of reuse: `truth`, `zero`, `all` (a lie), `nothing`;
+    usage may also report only `hits`, and be silent where nothing was cached, as vLLM's is.
     `hangs_up` closes the connection after each stream without a word, `lingers_s` keeps it open after [DONE].
     A word is `per_word` tokens, `wait_s` is what every request takes besides, `late_s` is how long after a stream
     its tokens are counted. `pages` are paths that answer with something of their own.
@@ -286,7 +287,14 @@ class FakeServer(httpx.AsyncBaseTransport):
 
     def _usage(self, prompt_tokens: int, cached: int, completion_tokens: int) -> dict[str, Any]:
         usage: dict[str, Any] = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
-        said = {"truth": cached, "zero": 0, "all": prompt_tokens - 1, "nothing": None}[self.reports]
+        words = {
+            "truth": cached,
+            "zero": 0,
+            "all": prompt_tokens - 1,
+            "nothing": None,
+            "hits": cached or None,
+        }
+        said = words[self.reports]
         return usage if said is None else usage | {"prompt_tokens_details": {"cached_tokens": said}}
 
 

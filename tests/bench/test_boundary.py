@@ -1,8 +1,9 @@
 """The staircase of whole blocks."""
 
 from anaphora.bench.boundary import BoundaryExperiment
+from anaphora.bench.measurement import Log
 from anaphora.bench.target import Access
-from tests.bench.fakes import URL, FakeServer, bench
+from tests.bench.fakes import URL, FakeServer, bench, measured, target
 
 SMALL = BoundaryExperiment(shared=(15, 16, 31, 95, 96, 97, 111), rounds=3)
 
@@ -70,7 +71,7 @@ def test_the_staircase_shows_by_the_counters_where_the_answers_are_silent() -> N
     report = bench(SMALL, FakeServer(reports="nothing"))
     assert report.conclusion.findings[0].startswith("shared → cached tokens: 15→0, 16→16, 31→16")
     assert (
-        "the answers report no cached tokens; those above are counted by /metrics"
+        "the answers report no cached tokens; theirs above are counted by /metrics"
         in report.conclusion.findings
     )
     assert report.exit_code == 0
@@ -81,3 +82,37 @@ def test_estimated_lengths_are_not_held_against_blocks() -> None:
     report = bench(SMALL, FakeServer(tokenize=None, per_word=2))
     assert "the shared lengths are estimates, so hits cannot be held against" in report.conclusion.findings[1]
     assert report.exit_code == 2
+
+
+def test_a_server_that_reports_only_hits_is_silent_where_nothing_is_shared() -> None:
+    """The counters say that it was nothing; without them nobody does, and no other step is doubted for it."""
+    counted, alone = (
+        bench(SMALL, FakeServer(reports="hits", counts=counts)) for counts in ("truth", "nothing")
+    )
+    assert counted.conclusion.findings[0].startswith("shared → cached tokens: 15→0, 16→16")
+    assert (
+        "3 of 21 answers report no cached tokens; theirs above are counted by /metrics"
+        in counted.conclusion.findings
+    )
+    assert alone.conclusion.findings[0].startswith("shared → cached tokens: 16→16")
+    assert (
+        "3 of 21 answers report no cached tokens, and nobody counts them (sharing 15): "
+        "a server that reports only hits found nothing there"
+    ) in alone.conclusion.findings
+    assert (counted.exit_code, alone.exit_code) == (0, 0)
+
+
+def test_a_hit_that_should_have_been_and_is_not_reported_is_something_to_look_at() -> None:
+    """One of two requests that share a block says so; the other may have found nothing."""
+    log = Log(
+        [
+            measured("shares 16", number, axis=16, planned=16, cached=cached)
+            for number, cached in ((0, 16), (1, None))
+        ]
+    )
+    conclusion = BoundaryExperiment(shared=(16,)).conclude(log, [target()])
+    assert (
+        "1 of 2 answers report no cached tokens, and nobody counts them (sharing 16)"
+        in conclusion.findings[2]
+    )
+    assert conclusion.is_flagged

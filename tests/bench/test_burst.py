@@ -1,5 +1,7 @@
 """Identical prompts at one moment."""
 
+import pytest
+
 from anaphora.bench.burst import BurstExperiment
 from tests.bench.fakes import FakeServer, bench
 
@@ -70,3 +72,48 @@ def test_a_burst_of_which_one_failed_is_left_out() -> None:
     )
     assert report.conclusion.details["computed"] in ([], [112])
     assert not report.is_comparable
+
+
+def test_where_only_hits_are_reported_a_burst_is_counted_by_the_counters_alone() -> None:
+    """The first is silent and holds the counters of all four: its 288 are the 96 that each of the others reports."""
+    report = bench(SMALL, FakeServer(reports="hits"))
+    identical = report.log.good("identical")[:4]
+    assert sorted((e.answer.cached_tokens or 0) for e in identical) == [0, 96, 96, 96]
+    assert (
+        report.conclusion.details["computed"]
+        == report.conclusion.details["computed_by_counters"]
+        == [112] * 3
+    )
+    assert "112 prompt tokens computed by /metrics, 1.12 of one prompt" in report.conclusion.findings[3]
+    assert (report.conclusion.disagreements, report.exit_code) == ([], 0)
+
+
+def test_where_only_hits_are_reported_and_nothing_is_counted_what_was_computed_is_unknown() -> None:
+    """Silence may be a miss, and may be nothing at all."""
+    report = bench(SMALL, FakeServer(reports="hits", counts="nothing"))
+    assert (
+        "the server reports cached tokens of some requests only: what was computed is unknown"
+        in report.conclusion.findings
+    )
+    assert report.exit_code == 2
+
+
+def test_where_of_each_burst_one_failed_that_is_why_what_was_computed_is_unknown() -> None:
+    """The server may well report cached tokens."""
+    report = bench(
+        BurstExperiment(concurrency=3, tokens=100, rounds=1, output_tokens=2),
+        FakeServer(trouble=dict.fromkeys(range(2, 20, 3), "500")),
+    )
+    assert "no burst was answered in full: what was computed is unknown" in report.conclusion.findings
+    assert (report.conclusion.details["computed"], report.conclusion.is_flagged) == ([], True)
+
+
+@pytest.mark.parametrize(("tokens", "each"), [(100, 50), (600, 128)])
+def test_where_the_size_of_a_block_is_unknown_128_tokens_or_half_of_the_prompt_are_let_pass(
+    tokens: int, each: int
+) -> None:
+    """For each of four: a whole prompt for each would otherwise pass where prompts are short."""
+    small = BurstExperiment(concurrency=4, tokens=tokens, rounds=3, output_tokens=2)
+    report = bench(small, FakeServer(counts="nothing", caching=False))
+    assert report.conclusion.details["limit"] == tokens + 4 * each
+    assert (report.conclusion.details["computed"], report.exit_code) == ([4 * tokens] * 3, 2)

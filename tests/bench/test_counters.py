@@ -56,3 +56,17 @@ def test_values_that_are_no_numbers_are_passed_over() -> None:
 def test_values_without_end_count_nothing(odd: str) -> None:
     """They are no number of tokens."""
     assert read_counters(f"sglang:cached_tokens_total {odd}\nsglang:prompt_tokens_total 3\n").cached is None
+
+
+@pytest.mark.parametrize("name", ["vllm:prefix_cache_hits_total", 'vllm:prefix_cache_hits_total{engine="0"}'])
+@pytest.mark.parametrize(
+    "rest", [' # {trace_id="a"} 1.0', ' 1700000000.5 # {trace_id="a"} 1.0 1700000000.4', " 1700000000"]
+)
+def test_an_example_behind_a_value_is_not_the_value(name: str, rest: str) -> None:
+    """As OpenMetrics has them, with labels of their own."""
+    assert read_counters(f"{name} 5000{rest}\n").cached == 5000
+
+
+def test_a_brace_in_a_label_ends_no_labels() -> None:
+    """Names of models may hold anything."""
+    assert read_counters('vllm:prefix_cache_hits_total{model_name="a} 1 \\" b"} 7\n').cached == 7

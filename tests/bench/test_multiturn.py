@@ -71,3 +71,20 @@ def test_a_control_of_another_length_is_not_compared() -> None:
     """A time says something only beside one of a prompt as long."""
     log = Log([measured("text", axis=2), measured("control", axis=2, prompt_tokens=150)])
     assert SMALL.conclude(log, [target()]).doubts == ["prompts differ in length: text 100, control 150"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ("nothing", "hit rate not reported, achieved ÷ achievable unknown"),
+        ("truth", "by /metrics, achieved ÷ achievable 1.000"),
+    ],
+)
+def test_turns_of_which_nothing_is_reported_are_not_left_out_of_what_was_achieved(
+    counts: str, words: str
+) -> None:
+    """The second turn is too short for a block, and a server that reports only hits is silent about it."""
+    short = MultiturnExperiment(turns=4, rounds=2, tokens=8, output_tokens=4)
+    report = bench(short, FakeServer(reports="hits", counts=counts))
+    assert {entry.answer.cached_tokens for entry in report.log.good("text")} > {None}
+    assert words in report.conclusion.findings[0]

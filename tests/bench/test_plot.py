@@ -73,9 +73,9 @@ def test_a_run_without_an_answer_has_a_picture_without_bars(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("p.pdf", "must end in .png or .svg"), ("p", "ends in nothing"), ("none/p.svg", "no folder")],
+    [("p.pdf", "must end in .png or .svg"), ("p", "ends in nothing")],
 )
-def test_a_picture_that_cannot_be_stored_is_refused_before_the_run(
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
     tmp_path: Path, name: str, words: str
 ) -> None:
     """Measuring takes minutes."""

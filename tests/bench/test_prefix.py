@@ -195,6 +195,16 @@ def test_reuse_that_only_the_counters_tell_has_a_hit_rate_and_says_whose_it_is()
     assert "at a hit rate of 96.0% by /metrics on prompts of 100 tokens" in report.findings[1]
 
 
+@pytest.mark.parametrize("counts", ["truth", "nothing"])
+def test_a_server_that_reports_only_hits_has_its_cache_on(counts: str) -> None:
+    """What is silent are the requests that nothing is cached for."""
+    report = bench(SMALL, FakeServer(reports="hits", counts=counts))
+    assert {entry.answer.cached_tokens for entry in report.log.good("cold", "control")} == {None}
+    assert report.findings[0].startswith("prefix caching: on (usage: yes, ")
+    assert "at a hit rate of 96.0% on prompts of 100 tokens" in report.findings[1]
+    assert (report.conclusion.disagreements, report.exit_code) == ([], 0)
+
+
 def test_a_given_seed_proves_nothing_at_a_server_that_says_nothing() -> None:
     """Its prompts may have been sent before, and nobody would know."""
     silent: dict[str, Any] = {"reports": "nothing", "counts": "nothing"}

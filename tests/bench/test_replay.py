@@ -87,3 +87,25 @@ def test_a_context_that_holds_no_request_is_refused() -> None:
     """Rather than replayed with prompts of one token."""
     with pytest.raises(ConfigError, match="a context of 60 tokens, too few for a replay"):
         bench(_replay(scale=None), FakeServer(max_model_len=60))
+
+
+def test_where_only_hits_are_reported_the_whole_is_told_by_the_counters_alone() -> None:
+    """The first request is silent and holds the counters of all."""
+    report = bench(_replay(), FakeServer(reports="hits"))
+    assert report.conclusion.findings[1] == (
+        "all: hit rate 36.4% by /metrics, an endless cache 36.4%, achieved ÷ achievable 1.000"
+    )
+    assert (report.conclusion.disagreements, report.exit_code) == ([], 0)
+
+
+def test_counters_that_come_late_are_waited_for() -> None:
+    """The last requests would be missing otherwise."""
+    report = bench(_replay(), FakeServer(late_s=0.4))
+    assert (report.arms[0].counted, report.conclusion.disagreements, report.reasons) == (80, [], [])
+
+
+def test_counters_that_never_come_are_not_waited_for_long() -> None:
+    """A second for looks at a server that counts less than it answers, and what it says is then told as it is."""
+    server = FakeServer(late_s=60.0, reports="nothing")
+    report = bench(_replay(), server)
+    assert (server.prompt_total, report.arms[0].counted) == (0, 0)

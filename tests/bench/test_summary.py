@@ -88,6 +88,14 @@ def test_usage_counters_and_headers_are_held_against_each_other() -> None:
     ]
 
 
+def test_silent_answers_leave_room_for_more_in_the_counters_and_not_for_less() -> None:
+    """Of a burst, the first holds the counters of all."""
+    for counted, gaps in ((192, []), (224, []), (160, ["warm: usage says 192 cached tokens, /metrics 160"])):
+        first = measured("warm", cached=None, counted=counted)
+        others = [measured("warm", cached=96, counted=0) for _ in range(2)]
+        assert counter_gaps(Log([first, *others])) == gaps
+
+
 def test_more_cached_tokens_than_the_prompt_has_are_no_reuse() -> None:
     """Whatever the experiment."""
     (found,) = _doubts(measured(cached=101, planned=100), as_planned=False)

@@ -1,6 +1,7 @@
 """What people read."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -67,3 +68,10 @@ def test_a_narrow_terminal_cuts_no_number_short() -> None:
     text = console.export_text()
     assert "…" not in text
     assert "achieved ÷ achievable" in text
+
+
+def test_a_table_that_is_wider_than_others_is_not_cut_either() -> None:
+    """Names of arms may be long."""
+    report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer())
+    odd = replace(report, arms=[replace(report.arms[0], arm="x" * 200)])
+    assert _text(odd).count("x" * 200) == 2

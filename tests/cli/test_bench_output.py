@@ -24,20 +24,28 @@ def _report() -> Report:
 
 def test_files_that_could_not_be_written_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
     """A folder, a folder that is not there, and a file that something else is."""
-    trace = tmp_path / "trace.jsonl"
+    trace, drawn = tmp_path / "trace.jsonl", tmp_path / "trace.svg"
+    trace.touch()
+    drawn.touch()
+    (tmp_path / "link.json").symlink_to(trace)
+    (tmp_path / "hard.json").hardlink_to(trace)
     for options, words in (
-        (_options(tmp_path), "it is a folder"),
-        (_options(""), "it is a folder"),
+        (_options(tmp_path), r"--json .* is a folder"),
+        (_options(""), r"--json .* is a folder"),
         (_options(None, tmp_path), "must end in"),
+        (_options(None, tmp_path / "no" / "x.svg"), r"--plot .*there is no folder"),
         (_options(tmp_path / "no" / "x.json"), "there is no folder"),
         (_options(tmp_path / "x.svg", tmp_path / "x.svg"), "would overwrite the plot"),
-        (_options(tmp_path / "." / "trace.jsonl", trace=trace), "would overwrite the trace"),
+        (_options(tmp_path / "." / "trace.jsonl", trace=trace), r"--json .* is the file that is read"),
+        (_options(tmp_path / "link.json", trace=trace), r"--json .* is the file that is read"),
+        (_options(tmp_path / "hard.json", trace=trace), r"--json .* is the file that is read"),
+        (_options(None, drawn, trace=drawn), r"--plot .* is the file that is read"),
     ):
         with pytest.raises(ConfigError, match=words):
             check_files(options)
     folder = tmp_path / "folder.png"
     folder.mkdir()
-    with pytest.raises(ConfigError, match="it is a folder"):
+    with pytest.raises(ConfigError, match=r"--plot .* is a folder"):
         check_files(_options(None, folder))
     check_files(_options("-"))
 

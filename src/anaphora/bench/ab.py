@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from anaphora.bench.evidence import timing
+from anaphora.bench.evidence import TOLERATED_BIAS, timing
 from anaphora.bench.experiment import Bench, Conclusion, compare_texts, hit_rate, length, ms, ttft
 from anaphora.bench.measurement import Log, Prompt, first_tokens_s
 from anaphora.bench.session import Plan, Session
@@ -11,7 +11,6 @@ from anaphora.bench.statistics import Spread, median, ratio_interval, spread
 from anaphora.bench.target import Target
 
 SIDES = ("on", "off")
-TOLERATED_BIAS = 0.15
 UNITS = (("cold",), ("warm", "control"), ("batch",))
 
 

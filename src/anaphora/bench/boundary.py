@@ -103,10 +103,8 @@ class BoundaryExperiment:
             }
         )
         _say_staircase(steps, unit, source, conclusion, is_exact=all(entry.prompt.is_exact for entry in good))
-        if good and all(entry.answer.cached_tokens is None for entry in good) and any(s.seen for s in steps):
-            conclusion.findings.append(
-                "the answers report no cached tokens; those above are counted by /metrics"
-            )
+        if any(step.seen for step in steps):
+            _say_silence(good, unit, conclusion)
         conclusion.findings.append(_clock(good, steps, unit))
         return conclusion
 
@@ -164,6 +162,24 @@ def _say_staircase(
         conclusion.is_flagged = True
     else:
         conclusion.findings.append(f"every hit is the shared beginning rounded down to {size}")
+
+
+def _say_silence(good: Sequence[Measurement], unit: int, conclusion: Conclusion) -> None:
+    """Say who counted where answers are silent; some servers report only hits, and are silent about a miss."""
+    silent = [entry for entry in good if entry.answer.cached_tokens is None]
+    unknown = [entry for entry in silent if cached_of(entry) is None]
+    answers = (
+        "the answers report" if len(silent) == len(good) else f"{len(silent)} of {len(good)} answers report"
+    )
+    if unknown:
+        lengths = ", ".join(str(axis) for axis in sorted({entry.axis for entry in unknown}))
+        conclusion.findings.append(
+            f"{answers} no cached tokens, and nobody counts them (sharing {lengths}): "
+            "a server that reports only hits found nothing there"
+        )
+        conclusion.is_flagged |= any(entry.planned >= unit for entry in unknown)
+    elif silent:
+        conclusion.findings.append(f"{answers} no cached tokens; theirs above are counted by /metrics")
 
 
 def _values(step: Step) -> str:

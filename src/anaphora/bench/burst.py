@@ -7,10 +7,7 @@ from anaphora.bench.experiment import Bench, Conclusion, compare_texts, length, 
 from anaphora.bench.measurement import Answer, Log, Measurement
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import interleaved, median
-from anaphora.bench.target import Target
-
-_LARGEST_BLOCK = 128
-"""What each of the others may compute where nobody says how large a block is."""
+from anaphora.bench.target import LARGEST_BLOCK, Target
 
 UNITS = (("one",), ("identical",), ("different",))
 
@@ -75,7 +72,7 @@ class BurstExperiment:
         computed = [_computed(entries) for entries in bursts]
         by_counters = [_counted(entries) for entries in bursts]
         tokens = length([entry for entries in bursts for entry in entries])
-        each = targets[0].block_size or min(_LARGEST_BLOCK, tokens // 2)
+        each = targets[0].block_size or min(LARGEST_BLOCK, tokens // 2)
         limit = tokens + self.concurrency * each
         told = [value for value in computed if value is not None]
         conclusion.details = {"computed": computed, "computed_by_counters": by_counters, "limit": limit}
@@ -89,11 +86,7 @@ class BurstExperiment:
             )
             conclusion.is_flagged = middle > limit
         else:
-            conclusion.findings.append(
-                "the server reports no cached tokens: what was computed is unknown"
-                if bursts
-                else "no burst was answered in full: what was computed is unknown"
-            )
+            conclusion.findings.append(f"{_why_unknown(bursts)}: what was computed is unknown")
             conclusion.is_flagged = True
         conclusion.equality = compare_texts([(group[0], entry) for group in bursts for entry in group[1:]])
         return conclusion
@@ -112,6 +105,14 @@ def _rounds(log: Log, arm: str) -> list[list[Measurement]]:
 def _computed(entries: Sequence[Measurement]) -> int | None:
     cached = sum_cached(entries)
     return None if cached is None else sum(entry.prompt_tokens for entry in entries) - cached
+
+
+def _why_unknown(bursts: Sequence[Sequence[Measurement]]) -> str:
+    if not bursts:
+        return "no burst was answered in full"
+    if all(entry.answer.cached_tokens is None for entries in bursts for entry in entries):
+        return "the server reports no cached tokens"
+    return "the server reports cached tokens of some requests only"
 
 
 def _source(bursts: Sequence[Sequence[Measurement]]) -> str:

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 
 from anaphora.bench.measurement import CounterDelta
+from anaphora.cost.server_metrics import SAMPLE
 
-_SAMPLE = re.compile(r"^([\w:]+)(?:\{(.*)\})?\s+(\S+)", re.MULTILINE)
 _BLOCK_SIZE = re.compile(r'block_size="(\d+)"')
 
 CACHED = (
@@ -42,7 +42,11 @@ def read_counters(text: str) -> Reading:
     """Return what a text of metrics says, summed over labels."""
     sums: dict[str, float] = {}
     block_size = None
-    for name, labels, value in _SAMPLE.findall(text):
+    for line in text.splitlines():
+        sample = SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            continue
+        name, labels, value = sample.groups(default="")
         try:
             number = float(value)
         except ValueError:

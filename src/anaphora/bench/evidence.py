@@ -11,6 +11,9 @@ Says = Literal["yes", "no", "cannot tell", "silent"]
 Caching = Literal["on", "off", "doubtful", "unknown"]
 
 SIGNIFICANT = 0.05
+TOLERATED_BIAS = 0.15
+"""Of the time: how far requests that should take equally long may be apart."""
+
 TEST = "one-sided exact Mann-Whitney on the rounds' times to first token, and the bootstrap interval of warm ÷ control"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from anaphora.bench.measurement import Log, Measurement, first_tokens_s
+from anaphora.bench.measurement import Log, Measurement, first_tokens_s, sum_known
 from anaphora.bench.session import Session
 from anaphora.bench.statistics import Spread, median, spread
 from anaphora.bench.target import Target
@@ -126,7 +126,10 @@ def ttft(entries: Sequence[Measurement]) -> Spread | None:
 
 
 def cached_of(entry: Measurement) -> int | None:
-    """Return how many tokens of a prompt were found cached: by the answer, else by the counters, else None."""
+    """Return how many tokens of a prompt were found cached: by the answer, else by the counters, else None.
+
+    Only for a request that was sent alone: of those sent together, the first holds the counters of all.
+    """
     if entry.answer.cached_tokens is not None:
         return entry.answer.cached_tokens
     counted = entry.counters.cached_tokens if entry.counters else None
@@ -134,9 +137,14 @@ def cached_of(entry: Measurement) -> int | None:
 
 
 def sum_cached(entries: Sequence[Measurement]) -> int | None:
-    """Return the sum of what was found cached, or None when nobody says it of one of them."""
-    known = [cached for entry in entries if (cached := cached_of(entry)) is not None]
-    return sum(known) if known and len(known) == len(entries) else None
+    """Return the sum of what was found cached: by all answers, else by the counters of all, else None.
+
+    The two are never added up, because the counters of one entry may be those of all that were sent together.
+    """
+    reported = sum_known([entry.answer.cached_tokens for entry in entries])
+    if reported is not None:
+        return reported
+    return sum_known([entry.counters.cached_tokens if entry.counters else None for entry in entries])
 
 
 def share_cached(entries: Sequence[Measurement]) -> float | None:

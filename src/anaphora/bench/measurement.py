@@ -1,7 +1,7 @@
 """One request as it was sent and answered, and the list of all of them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -169,3 +169,9 @@ def by_round(
 def first_tokens_s(entries: Iterable[Measurement]) -> list[list[float]]:
     """Return the times to the first token of those that had one, by round."""
     return by_round(entries, lambda entry: entry.answer.ttft_s)
+
+
+def sum_known(values: Sequence[float | None]) -> int | None:
+    """Return the sum, or None unless every value is known."""
+    known = [value for value in values if value is not None]
+    return round(sum(known)) if known and len(known) == len(values) else None

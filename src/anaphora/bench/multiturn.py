@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anaphora.bench.experiment import Bench, Conclusion, cached_of, hit_rate, ms, ttft
+from anaphora.bench.experiment import Bench, Conclusion, cached_of, hit_rate, ms, sum_cached, ttft
 from anaphora.bench.measurement import Log, Measurement, Prompt
 from anaphora.bench.session import Plan
 from anaphora.bench.statistics import median
@@ -152,9 +152,8 @@ def _reuse(entry: Measurement, unit: int) -> int:
 
 
 def _achieved(entries: Sequence[Measurement], unit: int) -> str:
-    known = [entry for entry in entries if cached_of(entry) is not None]
-    best = sum(_reuse(entry, unit) for entry in known)
-    return f"{sum(cached_of(entry) or 0 for entry in known) / best:.3f}" if best else "unknown"
+    cached, best = sum_cached(entries), sum(_reuse(entry, unit) for entry in entries)
+    return "unknown" if cached is None or not best else f"{cached / best:.3f}"
 
 
 def _lengths(text: Sequence[Measurement], control: Sequence[Measurement]) -> list[str]:
@@ -167,10 +166,8 @@ def _lengths(text: Sequence[Measurement], control: Sequence[Measurement]) -> lis
 
 def _lost(entries: Sequence[Measurement], unit: int) -> float | None:
     """Return the tokens per turn that could have been reused and were not."""
-    known = [e for e in entries if cached_of(e) is not None]
-    if not known:
-        return None
-    return sum(_reuse(e, unit) - (cached_of(e) or 0) for e in known) / len(known)
+    cached = sum_cached(entries)
+    return None if cached is None else (sum(_reuse(e, unit) for e in entries) - cached) / len(entries)
 
 
 def _by_turn(log: Log, unit: int) -> list[dict[str, Any]]:

@@ -28,13 +28,9 @@ _STYLE: Any = {
 
 
 def check_plot(path: Path) -> None:
-    """Refuse, before anything is measured, a picture that could not be drawn or stored."""
+    """Refuse, before anything is measured, a picture that could not be drawn."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"--plot {path} ends in {path.suffix or 'nothing'}, but must end in .png or .svg")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path} cannot be written: there is no folder {path.parent}")
-    if path.is_dir():
-        raise ConfigError(f"--plot {path} cannot be written: it is a folder; name a file in it")
     load_matplotlib()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anaphora.bench.evidence import TEST, Timing, Verdict, judge, timing
+from anaphora.bench.evidence import TEST, TOLERATED_BIAS, Timing, Verdict, judge, timing
 from anaphora.bench.experiment import (
     Bench,
     Conclusion,
@@ -20,7 +20,6 @@ from anaphora.bench.statistics import interleaved, ratio_interval
 from anaphora.bench.target import Target
 
 UNITS = (("cold",), ("warm", "warm", "control"))
-TOLERATED_BIAS = 0.15
 _SHORT_TOKENS = 8
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anaphora.bench.counters import Reading, delta
+from anaphora.bench.counters import Reading
 from anaphora.bench.experiment import Bench, Conclusion, hit_rate, ms, share_cached, ttft
 from anaphora.bench.measurement import Answer, CounterDelta, Log, Measurement, Prompt
 from anaphora.bench.session import Plan, Session
@@ -176,10 +176,9 @@ async def _share_counters(session: Session, before: Reading | None) -> None:
         return
     try:
         async with asyncio.timeout(_LAST_LOOK_S):
-            after = await session.read()
+            moved = await session.moved(before, sum(entry.answer.prompt_tokens or 0 for entry in log))
     except TimeoutError:
         return
-    moved = delta(before, after, sum(entry.answer.prompt_tokens or 0 for entry in log))
     if moved is None:
         return
     still = CounterDelta(0.0, 0.0)

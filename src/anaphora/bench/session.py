@@ -70,7 +70,7 @@ class Session:
         await self.client.touch()
         before = await self.read()
         answer = await self.client.complete(prompt, plan.max_tokens, **more)
-        counters = await self._moved(before, answer.prompt_tokens)
+        counters = await self.moved(before, answer.prompt_tokens)
         entry = self.record(prompt, plan, answer, counters)
         self.check()
         return entry
@@ -119,12 +119,12 @@ class Session:
         before = await self.read()
         answers = await asyncio.gather(*(self.client.complete(prompt, max_tokens) for prompt in prompts))
         sent = sum(answer.prompt_tokens or 0 for answer in answers)
-        counters = await self._moved(before, sent)
+        counters = await self.moved(before, sent)
         # The server may have counted a part of what failed, so that the sum stands for nothing that is known.
         has_failed = any(answer.failure is not None for answer in answers)
         return Together(answers, None if has_failed else counters)
 
-    async def _moved(self, before: Reading | None, sent_tokens: int | None) -> CounterDelta | None:
+    async def moved(self, before: Reading | None, sent_tokens: int | None) -> CounterDelta | None:
         """Return how far the counters went; some servers count a moment after they have answered."""
         for _ in range(_MAX_LATE_READS):
             found = delta(before, await self.read(), sent_tokens)

@@ -4,13 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anaphora.bench.measurement import Log, Measurement, by_round, first_tokens_s
+from anaphora.bench.measurement import Log, Measurement, by_round, first_tokens_s, sum_known
 from anaphora.bench.statistics import Spread, median, spread
-from anaphora.bench.target import Target
-
-_LARGEST_FLOOR = 128
-"""What rounding down may cost where nobody says how large a block is: no server is known to use larger ones."""
-
+from anaphora.bench.target import LARGEST_BLOCK, Target
 
 _TOLERATED_ESTIMATE = 0.05
 
@@ -65,19 +61,13 @@ def _summary(arm: str, entries: Sequence[Measurement], unit: int) -> ArmSummary:
         cut=sum(entry.answer.is_cut for entry in entries),
         prompt_tokens=sum(entry.prompt_tokens for entry in good),
         achievable=sum(achievable(entry, unit) for entry in good),
-        reported=_sum([entry.answer.cached_tokens for entry in good]),
-        counted=_sum([entry.counters.cached_tokens if entry.counters else None for entry in good]),
+        reported=sum_known([entry.answer.cached_tokens for entry in good]),
+        counted=sum_known([entry.counters.cached_tokens if entry.counters else None for entry in good]),
         ttft=spread(first_tokens_s(good)),
         tpot=spread(by_round(good, lambda entry: entry.answer.tpot_s)),
         e2e=spread(by_round(good, lambda entry: entry.answer.e2e_s)),
         queue=spread(by_round(good, lambda entry: entry.queue_s)),
     )
-
-
-def _sum(values: Sequence[float | None]) -> int | None:
-    """Return the sum, or None unless every value is known."""
-    known = [value for value in values if value is not None]
-    return round(sum(known)) if known and len(known) == len(values) else None
 
 
 def doubts(log: Log, target: Target, *, same_length: bool, as_planned: bool) -> list[str]:
@@ -110,7 +100,7 @@ def _planned_and_seen(log: Log, target: Target) -> list[str]:
     found = []
     for arm in dict.fromkeys(entry.arm for entry in log.good()):
         entries = [e for e in log.good(arm) if e.answer.cached_tokens is not None and e.prompt.is_exact]
-        floor = target.block_size or _LARGEST_FLOOR
+        floor = target.block_size or LARGEST_BLOCK
         off = [e for e in entries if not _as_planned(e, target.unit, floor)]
         if off:
             planned = median([achievable(entry, target.unit) for entry in off])
@@ -199,18 +189,20 @@ def _lengths(log: Log, unit: int) -> list[str]:
 
 
 def counter_gaps(log: Log) -> list[str]:
-    """Return, arm by arm, where `cached_tokens` and the counters do not add up to the same sum."""
+    """Return, arm by arm, where `cached_tokens` and the counters do not add up to the same sum.
+
+    Answers that are silent leave room for more, but not for less than the others say.
+    """
     found = []
     for arm in dict.fromkeys(entry.arm for entry in log.good()):
         pairs = [
             (entry.answer.cached_tokens, entry.counters.cached_tokens)
             for entry in log.good(arm)
-            if entry.counters
+            if entry.counters and entry.counters.cached_tokens is not None
         ]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
-        gap = sum(b - a for a, b in known)
-        if known and gap:
-            usage, counted = sum(a for a, _ in known), sum(b for _, b in known)
+        said = [reported for reported, _ in pairs if reported is not None]
+        usage, counted = sum(said), sum(moved for _, moved in pairs if moved is not None)
+        if said and (counted < usage or (counted > usage and len(said) == len(pairs))):
             found.append(f"{arm}: usage says {usage:,} cached tokens, /metrics {counted:,.0f}")
     headers = [
         e for e in log.good() if e.answer.header and f"hit={e.answer.cached_tokens};" not in e.answer.header

@@ -8,9 +8,7 @@ from anaphora.bench.client import NUM_RETRIES
 from anaphora.bench.report import Report
 from anaphora.bench.statistics import Spread
 from anaphora.bench.summary import ArmSummary
-
-_TABLE_WIDTH = 130
-"""Room for the widest of our tables."""
+from anaphora.bench.whole_table import print_whole
 
 
 def show(report: Report, console: Console) -> None:
@@ -18,20 +16,12 @@ def show(report: Report, console: Console) -> None:
     console.print(_facts(report))
     console.print()
     if report.arms:
-        _print_whole(_times(report), console)
+        print_whole(_times(report), console)
         console.print()
-        _print_whole(_reuse(report), console)
+        print_whole(_reuse(report), console)
         console.print()
     for line in lines(report):
         console.print(Text(line))
-
-
-def _print_whole(table: Table, console: Console) -> None:
-    """Print a table as wide as it is: a narrow terminal breaks its lines, which is better than numbers cut short."""
-    width = console.width
-    console.width = max(width, _TABLE_WIDTH)
-    console.print(table)
-    console.width = width
 
 
 def lines(report: Report) -> list[str]:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 Api = Literal["completions", "chat"]
 Tokenize = Literal["vllm", "llama.cpp"]
 
+LARGEST_BLOCK = 128
+"""Tokens of a block at most, where nobody says how many they are: no server is known to use larger ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:

@@ -15,6 +15,7 @@ from anaphora.bench.experiment import Experiment
 from anaphora.bench.plot import check_plot, draw
 from anaphora.bench.report import Report
 from anaphora.bench.table import show
+from anaphora.cli.targets import check_can_write
 from anaphora.errors import ConfigError
 
 _ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -22,19 +23,17 @@ _ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(s
 
 def check_files(options: argparse.Namespace) -> None:
     """Refuse, before anything is measured, a file that could not be written, or that another is."""
+    trace = getattr(options, "trace", None)
+    sources = () if trace is None else (trace,)
     if options.plot is not None:
         check_plot(options.plot)
+        check_can_write("--plot", options.plot, *sources)
     if options.json in {None, "-"}:
         return
     path = Path(options.json)
-    if not path.parent.is_dir():
-        raise ConfigError(f"--json {path} cannot be written: there is no folder {path.parent}")
-    if path.is_dir():
-        raise ConfigError(f"--json {path} cannot be written: it is a folder; name a file in it")
-    for name in ("plot", "trace"):
-        other = getattr(options, name, None)
-        if other is not None and other.resolve() == path.resolve():
-            raise ConfigError(f"--json {path} would overwrite the {name}; name another file")
+    check_can_write("--json", path, *sources)
+    if options.plot is not None and options.plot.resolve() == path.resolve():
+        raise ConfigError(f"--json {path} would overwrite the plot; name another file")
 
 
 @contextmanager

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anaphora.cli.compressed import is_compressed
 from anaphora.errors import ConfigError, InvalidRequestError, RequestError
 from anaphora.explain.log_entries import LogEntry, read_entry
 from anaphora.lint.image_rules import with_stand_ins
 from anaphora.lint.log import LoggedRequest
 from anaphora.nesting import parse_json
 from anaphora.server.prompt_records import BodyRenderer
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class LineError(NamedTuple):
@@ -40,10 +39,10 @@ def check_log(path: Path) -> None:
         raise ConfigError(f"{path} cannot be read: there is no such file")
     try:
         with path.open("rb") as file:
-            is_compressed = file.read(2) == _GZIP_MAGIC
+            is_packed = is_compressed(file)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    if is_compressed:
+    if is_packed:
         raise ConfigError(f"{path} is compressed; unpack it first, as with `gunzip --keep`")
 
 

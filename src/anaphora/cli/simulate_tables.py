@@ -5,11 +5,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anaphora.bench.whole_table import print_whole
 from anaphora.sim.order import BELADY, Hits, Point
 from anaphora.sim.report import Costs, Report, advice, spread
 from anaphora.sim.timed import TimedPoint
-
-_MOST_WIDTH = 10_000
 
 
 def show(report: Report, console: Console) -> None:
@@ -18,25 +17,16 @@ def show(report: Report, console: Console) -> None:
         console.print(Text(f"PARTIAL: {report.partial}", style="bold red"))
     console.print(_facts(report))
     if report.points:
-        _print_whole(console, _curve(report))
+        print_whole(_curve(report), console)
     timed = [point for point in report.points if isinstance(point, TimedPoint)]
     if timed:
-        _print_whole(console, _times(timed))
+        print_whole(_times(timed), console)
     elif report.costs:
-        _print_whole(console, _ttfts(report, report.costs))
+        print_whole(_ttfts(report, report.costs), console)
     if report.recommendation:
         console.print(Text("recommendation", style="bold"))
         for line in advice(report.recommendation, report.trace):
             console.print(Text(f"  {line}"))
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table of numbers as wide as it is: a number that was cut is a wrong one, a line that breaks is ugly."""
-    width = console.width
-    console.width = _MOST_WIDTH
-    console.width = max(width, console.measure(table).maximum)
-    console.print(table)
-    console.width = width
 
 
 def _facts(report: Report) -> Table:

@@ -1,19 +1,16 @@
 """Files of traces, compressed or not → Trace; which format it is, its first entry says."""
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from anaphora.cli.compressed import DAMAGE, damage_text, unpacked
 from anaphora.errors import ConfigError, TraceError
 from anaphora.sim.chats import TextReader, Tokenize, holds_text
 from anaphora.sim.trace import Trace
 from anaphora.sim.trace_lines import Entry, PublicReader, RecordingReader, entries
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 TEXT_BLOCK_SIZE, TEXT_PAGE_SIZE, TEXT_MIN_PREFILL_TOKENS = 16, 32, 2
 """What the engine takes by default on the CPU: a log of texts says nothing of it."""
@@ -102,8 +99,7 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
     """Open a file, compressed or not, as lines; what goes wrong while it is read is a TraceError."""
     try:
         with path.open("rb") as raw:
-            is_compressed = raw.peek(2)[:2] == _GZIP_MAGIC
-            yield _readable(gzip.GzipFile(fileobj=raw) if is_compressed else raw)
+            yield _readable(unpacked(raw))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -119,5 +115,5 @@ def _readable(lines: Iterable[bytes]) -> Iterator[str]:
         raise TraceError(
             f"line {number} is not UTF-8 text: {error.reason} at byte {error.start + 1}"
         ) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"the compressed file is damaged: {error}") from error
+    except DAMAGE as error:
+        raise TraceError(damage_text(error)) from error

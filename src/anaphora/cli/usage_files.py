@@ -1,13 +1,12 @@
 """Files for `anaphora cost`: logs of usage, line by line, or what a server's /metrics said; compressed or not."""
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
+from anaphora.cli.compressed import DAMAGE, damage_text, unpacked
 from anaphora.cost.lines import read_line
 from anaphora.cost.report import Problem
 from anaphora.cost.server_metrics import ServerReading, parse_metrics
@@ -22,7 +21,6 @@ MAX_LINE_BYTES = 64 * 2**20
 MAX_BAD_LINES = 100
 """A file that begins with so many lines of which none can be read is no log."""
 
-GZIP_MAGIC = b"\x1f\x8b"
 METRICS = re.compile(rb"# (HELP|TYPE) |(vllm|anaphora):\w+[{ ]")
 OF_SEVERAL_LINES = (
     "begins a JSON text of several lines, but each line must hold an object of its own; "
@@ -50,11 +48,9 @@ class UsageReader:
         streams = MessageStreams(self.provider)
         try:
             with path.open("rb") as raw:
-                is_compressed = raw.peek(2)[:2] == GZIP_MAGIC
-                file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if is_compressed else raw)
-                self._read_lines(path, file, streams)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            self._problem(path, None, f"the compressed file is damaged: {error}")
+                self._read_lines(path, unpacked(raw), streams)
+        except DAMAGE as error:
+            self._problem(path, None, damage_text(error))
         except OSError as error:
             self._problem(path, None, f"cannot be read: {error.strerror or error}")
         finally:
