@@ -1,6 +1,6 @@
 """The staircase of whole blocks."""
 
-from anaphora.bench.boundary import BoundaryExperiment
+from anaphora.bench.boundary import BoundaryExperiment, Step
 from anaphora.bench.measurement import Log
 from anaphora.bench.target import Access
 from tests.bench.fakes import URL, FakeServer, bench, measured, target
@@ -116,3 +116,14 @@ def test_a_hit_that_should_have_been_and_is_not_reported_is_something_to_look_at
         in conclusion.findings[2]
     )
     assert conclusion.is_flagged
+
+
+def test_each_request_is_held_against_what_its_own_prompt_shared() -> None:
+    """Some lengths cannot be shared exactly; against the middle one, half of these hits would be wrong."""
+
+    def step_of(planned: tuple[int, ...], seen: tuple[int | None, ...]) -> Step:
+        return Step(unit=16, planned=planned, seen=seen, ttft_ms=None, ttft_low_ms=None, ttft_high_ms=None)
+
+    step = step_of((15, 16, 16), (0, 16, None))
+    assert (step.is_ideal, step.text, step.shared) == (True, "15/16→0/16", 16)
+    assert not step_of((15, 16), (16, 16)).is_ideal

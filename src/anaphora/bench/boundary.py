@@ -23,17 +23,33 @@ _CLOCK_MS = 0.05
 class Step:
     """What was seen at one shared length."""
 
-    shared: int
-    ideal: int
-    seen: tuple[int, ...]
+    unit: int
+    planned: tuple[int, ...]
+    seen: tuple[int | None, ...]
     ttft_ms: float | None
     ttft_low_ms: float | None
     ttft_high_ms: float | None
 
     @property
+    def shared(self) -> int:
+        """How many tokens its prompts shared, the middle number where tokens cannot be shared so exactly."""
+        return round(median(self.planned))
+
+    @property
+    def counted(self) -> list[tuple[int, int]]:
+        """What was shared and what was found, of each request of which somebody counts it."""
+        pairs = zip(self.planned, self.seen, strict=True)
+        return [(shared, found) for shared, found in pairs if found is not None]
+
+    @property
     def is_ideal(self) -> bool:
         """Whether every request found exactly the whole blocks."""
-        return all(value == self.ideal for value in self.seen)
+        return all(found == shared // self.unit * self.unit for shared, found in self.counted)
+
+    @property
+    def text(self) -> str:
+        """What was shared, and what was found."""
+        return f"{_values(self.planned)}→{_values([found for _, found in self.counted])}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +108,8 @@ class BoundaryExperiment:
                 "steps": [
                     {
                         "shared": step.shared,
-                        "ideal": step.ideal,
-                        "seen": list(step.seen),
+                        "ideal": step.shared // unit * unit,
+                        "seen": [found for _, found in step.counted],
                         "ttft_ms": step.ttft_ms,
                         "ttft_low_ms": step.ttft_low_ms,
                         "ttft_high_ms": step.ttft_high_ms,
@@ -103,7 +119,7 @@ class BoundaryExperiment:
             }
         )
         _say_staircase(steps, unit, source, conclusion, is_exact=all(entry.prompt.is_exact for entry in good))
-        if any(step.seen for step in steps):
+        if any(step.counted for step in steps):
             _say_silence(good, unit, conclusion)
         conclusion.findings.append(_clock(good, steps, unit))
         return conclusion
@@ -120,14 +136,12 @@ def _unit(good: Sequence[Measurement], target: Target) -> tuple[int, str]:
 
 
 def _step(entries: Sequence[Measurement], unit: int) -> Step:
-    shared = round(median([entry.planned for entry in entries]))
-    seen = tuple(cached for e in entries if (cached := cached_of(e)) is not None)
     times = ttft(entries)
     low, high = (times.low, times.high) if times else (None, None)
     return Step(
-        shared=shared,
-        ideal=shared // unit * unit,
-        seen=seen,
+        unit=unit,
+        planned=tuple(entry.planned for entry in entries),
+        seen=tuple(cached_of(entry) for entry in entries),
         ttft_ms=times.median * 1000 if times else None,
         ttft_low_ms=None if low is None else low * 1000,
         ttft_high_ms=None if high is None else high * 1000,
@@ -137,18 +151,18 @@ def _step(entries: Sequence[Measurement], unit: int) -> Step:
 def _say_staircase(
     steps: Sequence[Step], unit: int, source: str, conclusion: Conclusion, *, is_exact: bool
 ) -> None:
-    told = [step for step in steps if step.seen]
+    told = [step for step in steps if step.counted]
     if not told:
         conclusion.findings.append(
             "the server reports no cached tokens, so the staircase can only be seen by timing"
         )
         conclusion.is_flagged = True
         return
-    stairs = ", ".join(f"{step.shared}→{_values(step)}" for step in told)
+    stairs = ", ".join(step.text for step in told)
     conclusion.findings.append(f"shared → cached tokens: {stairs}")
     off = [step for step in told if not step.is_ideal]
     size = f"blocks of {unit} token{'s' if unit > 1 else ''} ({source})"
-    if not any(value for step in told for value in step.seen):
+    if not any(found for step in told for _, found in step.counted):
         conclusion.findings.append("nothing was reused at any length: caching is off, or not reported")
         conclusion.is_flagged = True
     elif not is_exact:
@@ -157,7 +171,7 @@ def _say_staircase(
         )
         conclusion.is_flagged = True
     elif off:
-        wrong = ", ".join(f"{step.shared}→{_values(step)} instead of {step.ideal}" for step in off)
+        wrong = ", ".join(f"{step.text} instead of {step.shared // unit * unit}" for step in off)
         conclusion.findings.append(f"hits are not those of {size}: {wrong}")
         conclusion.is_flagged = True
     else:
@@ -182,8 +196,8 @@ def _say_silence(good: Sequence[Measurement], unit: int, conclusion: Conclusion)
         conclusion.findings.append(f"{answers} no cached tokens; theirs above are counted by /metrics")
 
 
-def _values(step: Step) -> str:
-    return "/".join(str(value) for value in sorted(set(step.seen)))
+def _values(values: Sequence[int]) -> str:
+    return "/".join(str(value) for value in sorted(set(values)))
 
 
 def _clock(good: Sequence[Measurement], steps: Sequence[Step], unit: int) -> str:
