@@ -17,17 +17,19 @@ TRUE = CostModel(step_s=0.01, prefill_token_s=0.001, prefill_pair_s=2e-7, decode
 class CostlyServer:
     """Answers completions, and has its clock go on by what TRUE says; a word is a token."""
 
-    def __init__(self, *, cached: int = 0, num_missing: int = 0) -> None:
+    def __init__(self, *, cached: int = 0, num_missing: int = 0, slowness: float = 1.0) -> None:
         self.clock = FakeClock()
         self.prompts: list[str] = []
-        self._cached, self._num_missing = cached, num_missing
+        self._cached, self._num_missing, self._slowness = cached, num_missing, slowness
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
         self.prompts.append(body["prompt"])
         num_tokens, num_outputs = len(body["prompt"].split()), body["max_tokens"]
-        self.clock.advance(TRUE.time(Work.of_prefill(0, num_tokens, 512)))
-        self.clock.advance(TRUE.time(Work.of_decodes(num_tokens, num_outputs - 1, body["n"])))
+        self.clock.advance(self._slowness * TRUE.time(Work.of_prefill(0, num_tokens, 512)))
+        self.clock.advance(
+            self._slowness * TRUE.time(Work.of_decodes(num_tokens, num_outputs - 1, body["n"]))
+        )
         usage = {
             "prompt_tokens": num_tokens,
             "completion_tokens": num_outputs * body["n"] - self._num_missing,
@@ -60,6 +62,13 @@ def test_a_short_context_is_respected() -> None:
     server = CostlyServer()
     server.calibrator().measure(400, lambda count: None)
     assert max(len(prompt.split()) for prompt in server.prompts) < 300
+
+
+def test_a_slow_server_is_not_asked_longer_prompts_than_one_that_took_ten_seconds() -> None:
+    """2,048 tokens take 1.5 s times 8, and 4,096 would take four times as long."""
+    server = CostlyServer(slowness=8.0)
+    server.calibrator().measure(8192, lambda count: None)
+    assert 2000 < max(len(prompt.split()) for prompt in server.prompts) < 2100
 
 
 def test_cached_tokens_spoil_it() -> None:

@@ -14,7 +14,12 @@ from anaphora.errors import ConfigError
 from anaphora.nesting import parse_json
 from anaphora.sim.cost import Fit, Sample, Work, fit
 
-PREFILL_TOKENS = (64, 192, 512, 1024, 2048)
+PREFILL_TOKENS = (64, 192, 512, 1024, 2048, 4096)
+"""In rising order; what attention costs shows in the long ones only."""
+
+ENOUGH_S = 10.0
+"""After a prompt that took so long, no longer one is sent: it would take two to four times as long."""
+
 DECODE_TOKENS = (64, 1024)
 NUM_DECODES = 24
 NUM_SEQUENCES = (1, 4)
@@ -75,6 +80,8 @@ class Calibrator:
                 num_tokens, seconds = self._ask(num_words, 1, 1)
                 samples.append(Sample(Work.of_prefill(0, num_tokens, self._budget), seconds))
                 tick(1)
+                if seconds > ENOUGH_S:
+                    break
             for num_words, num_sequences in decodes:
                 samples.append(self._decode_sample(num_words, num_sequences))
                 tick(1)
