@@ -75,3 +75,9 @@ def test_a_table_that_is_wider_than_others_is_not_cut_either() -> None:
     report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer())
     odd = replace(report, arms=[replace(report.arms[0], arm="x" * 200)])
     assert _text(odd).count("x" * 200) == 2
+
+
+def test_a_server_that_does_not_say_its_version_is_named_without() -> None:
+    report = bench(PrefixExperiment(tokens=100, rounds=3, output_tokens=2), FakeServer())
+    unnamed = replace(report, targets=[replace(target, version=None) for target in report.targets])
+    assert "server   fake at http://127.0.0.1:1, model tiny" in _text(unnamed)

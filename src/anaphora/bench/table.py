@@ -58,9 +58,8 @@ def _facts(report: Report) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for target in report.targets:
-        table.add_row(
-            "server", Text(f"{target.name} {target.version or ''} at {target.root}, model {target.model}")
-        )
+        name = " ".join(filter(None, (target.name, target.version)))
+        table.add_row("server", Text(f"{name} at {target.root}, model {target.model}"))
         table.add_row(
             "cache",
             Text(f"block size {target.block_size or '?'} ({target.block_size_from}); reset: {target.reset}"),

@@ -19,7 +19,7 @@ CLASS_NAMES = {
 def show(report: dict[str, Any], console: Console) -> None:
     """Print the report."""
     if report["partial"] and report["models"]:
-        console.print(Text("PARTIAL: some inputs could not be used; the errors say which", style="bold"))
+        console.print(Text("PARTIAL: not all was counted; the errors say what is missing", style="bold"))
     for figures in report["models"]:
         _show_rows(_title(figures), _rows(figures, report), console)
     if report["total"]:
