@@ -36,6 +36,11 @@ class Step:
         return round(median(self.planned))
 
     @property
+    def ideal(self) -> int:
+        """The whole blocks of that."""
+        return self._whole_blocks(self.shared)
+
+    @property
     def counted(self) -> list[tuple[int, int]]:
         """What was shared and what was found, of each request of which somebody counts it."""
         pairs = zip(self.planned, self.seen, strict=True)
@@ -44,12 +49,15 @@ class Step:
     @property
     def is_ideal(self) -> bool:
         """Whether every request found exactly the whole blocks."""
-        return all(found == shared // self.unit * self.unit for shared, found in self.counted)
+        return all(found == self._whole_blocks(shared) for shared, found in self.counted)
 
     @property
     def text(self) -> str:
         """What was shared, and what was found."""
         return f"{_values(self.planned)}→{_values([found for _, found in self.counted])}"
+
+    def _whole_blocks(self, num_tokens: int) -> int:
+        return num_tokens // self.unit * self.unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +116,7 @@ class BoundaryExperiment:
                 "steps": [
                     {
                         "shared": step.shared,
-                        "ideal": step.shared // unit * unit,
+                        "ideal": step.ideal,
                         "seen": [found for _, found in step.counted],
                         "ttft_ms": step.ttft_ms,
                         "ttft_low_ms": step.ttft_low_ms,
@@ -171,7 +179,7 @@ def _say_staircase(
         )
         conclusion.is_flagged = True
     elif off:
-        wrong = ", ".join(f"{step.text} instead of {step.shared // unit * unit}" for step in off)
+        wrong = ", ".join(f"{step.text} instead of {step.ideal}" for step in off)
         conclusion.findings.append(f"hits are not those of {size}: {wrong}")
         conclusion.is_flagged = True
     else:
